@@ -1,0 +1,38 @@
+"""What a residual topology is: a spec that knows its coefficients, and the module that connects K blocks.
+
+Notation (paper, section 4.1): h_0 enters the first block, h_j leaves step j, F_j is block j's own map, and
+
+    h_j = F_j(h_{j-1}) + sum_{i<j} p_ij h_i,   j = 1..K.
+
+Every topology file in this folder defines one `Spec`; the file's name, with - for _, is its kind. Specs import no torch:
+`build` does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from models.spec import Spec
+
+if TYPE_CHECKING:
+    from models.stack import Topology
+
+InnerResidual = Literal["keep", "drop"]
+Snapshot = dict[str, Any]  # one network's entry in topology.json, see models/topology/snapshot.py
+
+
+class TopologySpec(Spec):
+    """Where the residual connections of a network of `depth` blocks go, and how they are weighted."""
+
+    kind: str
+
+    def check(self, depth: int) -> None:
+        """Raise ValueError, in one line, where this topology cannot connect `depth` blocks."""
+
+    def num_coefficients(self, depth: int) -> int:
+        """How many numbers this topology adds to the network's trained parameters."""
+        raise NotImplementedError
+
+    def build(self, depth: int, width: int) -> Topology:
+        """The module that connects `depth` blocks whose states have `width` features in the last dimension."""
+        raise NotImplementedError

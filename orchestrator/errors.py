@@ -1,0 +1,28 @@
+"""What the user can mend: one line that says where, which value, and what would be right.
+
+The command line prints an `InputError` without a traceback and exits with code 2. Everything else that escapes is our bug.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(Exception):
+    """Bad input. `str(error)` is the one line that the user reads."""
+
+
+class Diverged(Exception):  # noqa: N818 - a verdict on a run, not a fault in it
+    """The loss became non-finite: the trial ends, ranks last, and the sweep goes on."""
+
+    def __init__(self, step: int, where: str) -> None:
+        super().__init__(f"{where} is not finite at step {step}")
+        self.step = step
+        self.where = where
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of an error line: the nearest of `known`, then all of them."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{hint} (there are: {', '.join(names)})" if names else hint

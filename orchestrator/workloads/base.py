@@ -1,0 +1,99 @@
+"""What a workload is: the spec of one trial, what it will cost, and the rows it yields.
+
+A workload runs without Ray: `rows` is a plain generator, so most tests need no cluster. Every file in this folder defines
+one `Spec`; the file's name is its kind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
+
+from models.spec import Spec as FrozenSpec
+
+
+@dataclass(frozen=True)
+class Row:
+    """One report of a running trial."""
+
+    step: int
+    metrics: Mapping[str, float]
+    topology: Mapping[str, Any] | None = None  # network name -> snapshot, as in topology.json
+    time: float = field(default_factory=time.time)  # seconds since the epoch
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one trial costs, known before it starts."""
+
+    params: int  # trained numbers of the network, topology excluded
+    topology_params: int
+    flops: float  # of the whole trial, forward and backward
+    memory: int  # bytes at the peak, on one worker
+    disk: int  # bytes that the trial leaves behind, checkpoints included
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a trial runs: its own folder, the cache shared by all, and its share of the machine."""
+
+    folder: Path  # trials/<id>: checkpoints live here
+    cache: Path  # tokenizers and token arrays, by content hash
+    threads: int = 1  # CPU threads of one worker
+
+
+class TrialSpec(FrozenSpec):
+    """One trial: everything that decides its result. What only decides its speed is the study's `resources`."""
+
+    workload: str
+    seed: int = Field(default=0, ge=0, lt=2**31)
+
+    default_metric: ClassVar[str]  # what a study ranks by where its file does not say; smaller is better
+
+    @property
+    def cell(self) -> str:
+        """The configuration without its seed, as 12 hexadecimal digits."""
+        return cell_hash(self)
+
+    @property
+    def id(self) -> str:
+        """The trial: its cell and its seed."""
+        return f"{self.cell}-s{self.seed}"
+
+    def with_seed(self, seed: int) -> Self:
+        return self.model_copy(update={"seed": seed})
+
+    @property
+    def total_steps(self) -> int:
+        """The step of the last row."""
+        raise NotImplementedError
+
+    def estimate(self) -> Estimate:
+        raise NotImplementedError
+
+    def prepare(self, cache: Path) -> None:
+        """Do once what every trial of a study shares (tokenize a corpus). Called before trials start.
+
+        Raises:
+            ValueError: missing, empty or unreadable input, in one line.
+        """
+
+    def rows(self, place: Place) -> Iterator[Row]:
+        """Train, from the newest valid checkpoint in `place.folder` where there is one.
+
+        With torch.distributed initialised, every rank iterates; each yields the same metrics.
+
+        Raises:
+            Diverged: the loss became non-finite.
+        """
+        raise NotImplementedError
+
+
+def cell_hash(trial: TrialSpec) -> str:
+    return sha256(trial.model_dump_json(exclude={"seed"}).encode()).hexdigest()[:12]
