@@ -69,6 +69,11 @@ def parse(family: str, value: Any) -> Any:
     return spec.model_validate(value)
 
 
+def summary(family: str, kind: str) -> str:
+    """The first line of what a kind's spec says of itself."""
+    return (find(family, kind).__doc__ or "").strip().split("\n")[0]
+
+
 # Fields of a trial that take any kind of their family.
 AnyTopology = Annotated[SerializeAsAny[TopologySpec], BeforeValidator(partial(parse, "topology"))]
 AnyOptim = Annotated[SerializeAsAny[OptimSpec], BeforeValidator(partial(parse, "optim"))]
