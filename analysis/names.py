@@ -1,33 +1,60 @@
 """The vocabulary of a recorded run: every tag, metric and artifact name that is written to MLflow or read back from it.
 
-The reader owns these names, so that queries need neither torch nor Ray.
+The reader owns these names, so that queries need neither torch nor Ray. A study is one MLflow experiment of the study's
+name, with one parent run (role `STUDY`) and one run per trial (role `TRIAL`, tag mlflow.parentRunId).
 """
 
-# Tags of an MLflow run. The experiment has the study's name; it holds one parent run and one run per trial.
-ROLE = "ancre.role"  # STUDY on the parent run, TRIAL on the others
+# Tags of both kinds of run
+ROLE = "ancre.role"  # STUDY or TRIAL
 STUDY = "study"
 TRIAL = "trial"
 STUDY_NAME = "ancre.study"
 WORKLOAD = "ancre.workload"
+
+# Tags of a trial's run
 TRIAL_ID = "ancre.trial"
 CELL = "ancre.cell"
 ARM = "ancre.arm"
 SEED = "ancre.seed"
-STATE = "ancre.state"  # finished, stopped, diverged, failed, running
-CAUSE = "ancre.cause"  # why it diverged or failed
-SPEC = "ancre.spec"  # the whole trial spec as JSON
-AXES = "ancre.axes"  # this cell's value of each axis, as JSON
-PLANNED_SEEDS = "ancre.seeds"  # on the parent: the study's seeds, as JSON
-METRIC = "ancre.metric"  # on the parent: what the study ranks by
-MODE = "ancre.mode"  # on the parent: min or max
+STATE = "ancre.state"  # one of STATES
+CAUSE = "ancre.cause"  # one line: why it diverged, failed or was stopped ("train/loss is not finite at step 120")
+SPEC = "ancre.spec"  # the whole trial spec as JSON; left out where it is longer than SPEC_LIMIT, SPEC_FILE always has it
+AXES = "ancre.axes"  # this cell's value of each axis, as JSON: {"optim.lr": 0.001}
+STEPS = "ancre.steps"  # the step of the last row of a trial that runs to its end
+COMMIT = "ancre.commit"  # git commit of the code, "-dirty" behind it where the tree was changed
+DEVICE = "ancre.device"  # "cpu" or the accelerator's name
+VERSIONS = "ancre.versions"  # one line: "python 3.11.4, torch 2.13.0, ray 2.60.0, mlflow 3.17.2"
+
+SPEC_LIMIT = 5000  # characters of a tag
+
+FINISHED = "finished"  # ran to its last step
+STOPPED = "stopped"  # ended early by the scheduler
+DIVERGED = "diverged"  # a metric became non-finite
+FAILED = "failed"
+PAUSED = "paused"
+RUNNING = "running"
+STATES = (FINISHED, STOPPED, DIVERGED, FAILED, PAUSED, RUNNING)
+
+# Tags of the study's run (the whole file is the artifact STUDY_FILE)
+HYPOTHESIS = "ancre.hypothesis"
+PLANNED_SEEDS = "ancre.seeds"  # as JSON: [0, 1, 2]
+METRIC = "ancre.metric"  # what the study ranks by: the last logged value of this metric
+MODE = "ancre.mode"  # min or max
+PUBLISHED = "ancre.published"  # the key in published.toml of the table that reports print beside; absent where none
+ARMS = "ancre.arms"  # as JSON, in the file's order: {arm: {"configurations": cells planned, "axes": {axis: [values]}}};
+# a continuous axis has {"low", "high", "log"} for its list. Left out where longer than SPEC_LIMIT; ARMS_FILE always has it.
 
 # Metrics. A workload may add its own; these are the ones that queries and reports know.
 TRAIN_LOSS = "train/loss"
 VAL_PERPLEXITY = "val/perplexity"
 VAL_LOSS = "val/loss"
+AXIS_METRIC = "spec/"  # in front of a numeric axis, so that MLflow can compare its value as a number
 
-# Artifacts
-STUDY_FILE = "study.toml"
+# Artifacts of a trial's run
 SPEC_FILE = "spec.json"
-TOPOLOGY_FILE = "topology.json"
+TOPOLOGY_FILE = "topology.json"  # as in the last row
 ENVIRONMENT_FILE = "environment.json"
+
+# Artifacts of the study's run
+STUDY_FILE = "study.toml"
+ARMS_FILE = "arms.json"
