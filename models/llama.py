@@ -1,0 +1,104 @@
+"""The LLaMA decoder, as its figure: embedding, blocks, final norm, head.
+
+A block returns what it adds to the stream and has no identity of its own; `Stack` decides how blocks are connected. So the
+baseline and every topology share all lines of this file.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.llama_spec import LlamaSpec
+from models.stack import Stack
+from models.topology.base import TopologySpec
+
+
+def rotation(length: int, features: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of the angle of position t and pair i, t * base^(-2i / features): two of (length, features / 2)."""
+    pairs = torch.arange(0, features, 2, device=device, dtype=torch.float32)
+    positions = torch.arange(length, device=device, dtype=torch.float32)
+    angles = torch.outer(positions, base ** (-pairs / features))
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding (2104.09864): features i and i + D/2 of (.., length, D) are one rotating pair."""
+    first, second = x.chunk(2, dim=-1)  # (.., length, D / 2)
+    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return turned.type_as(x)  # the angles are float32 also where x is bfloat16
+
+
+class Attention(nn.Module):
+    """Causal multi-head self-attention."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        split = (*x.shape[:-1], self.heads, -1)
+        q = rotate(self.query(x).view(split).transpose(1, 2), cos, sin)  # (batch, heads, length, D)
+        k = rotate(self.key(x).view(split).transpose(1, 2), cos, sin)
+        v = self.value(x).view(split).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))  # (batch, length, width)
+        return out
+
+
+class FeedForward(nn.Module):
+    """SiLU-gated feed-forward network (2002.05202)."""
+
+    def __init__(self, width: int, ffn_width: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, ffn_width, bias=False)
+        self.up = nn.Linear(width, ffn_width, bias=False)
+        self.down = nn.Linear(ffn_width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
+        return out
+
+
+class Block(nn.Module):
+    """r(x) = a + FFN(norm(x + a)) with a = attention(norm(x)): what the block adds, without x itself."""
+
+    def __init__(self, spec: LlamaSpec) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(spec.width, eps=spec.norm_eps)
+        self.attention = Attention(spec.width, spec.heads)
+        self.feed_forward_norm = nn.RMSNorm(spec.width, eps=spec.norm_eps)
+        self.feed_forward = FeedForward(spec.width, spec.ffn_width)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        attended: Tensor = self.attention(self.attention_norm(x), cos, sin)
+        out: Tensor = attended + self.feed_forward(self.feed_forward_norm(x + attended))
+        return out
+
+
+class Llama(nn.Module):
+    """Token numbers (batch, length) to the logits of each next token (batch, length, vocabulary)."""
+
+    def __init__(self, spec: LlamaSpec, topology: TopologySpec, *, checkpoint: bool = False) -> None:
+        super().__init__()
+        self.spec = spec
+        self.embedding = nn.Embedding(spec.vocab_size, spec.width)
+        blocks = [Block(spec) for _ in range(spec.depth)]
+        self.stack = Stack(blocks, topology, width=spec.width, returns="branch", checkpoint=checkpoint)
+        self.norm = nn.RMSNorm(spec.width, eps=spec.norm_eps)
+        self.head = nn.Linear(spec.width, spec.vocab_size, bias=False)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=spec.init_std)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        spec = self.spec
+        cos, sin = rotation(tokens.shape[1], spec.width // spec.heads, spec.rope_base, tokens.device)
+        h = self.stack(self.embedding(tokens), cos, sin)  # (batch, length, width)
+        logits: Tensor = self.head(self.norm(h))
+        return logits
