@@ -7,7 +7,7 @@ stranger's. Either way the module defines one class `Spec`.
 import importlib
 import pkgutil
 from functools import cache, partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, SerializeAsAny
 
@@ -15,19 +15,28 @@ from models.optim.base import OptimSpec
 from models.topology.base import TopologySpec
 from orchestrator.data.base import DataSpec
 from orchestrator.errors import InputError, did_you_mean
+from orchestrator.workloads.base import TrialSpec
+
+
+class Family(NamedTuple):
+    """Where the kinds of a family lie, and what each `Spec` must be."""
+
+    package: str
+    base: type[BaseModel]
+
 
 FAMILIES = {
-    "workload": "orchestrator.workloads",
-    "topology": "models.topology",
-    "optim": "models.optim",
-    "data": "orchestrator.data",
+    "workload": Family("orchestrator.workloads", TrialSpec),
+    "topology": Family("models.topology", TopologySpec),
+    "optim": Family("models.optim", OptimSpec),
+    "data": Family("orchestrator.data", DataSpec),
 }
 
 
 @cache
 def names(family: str) -> tuple[str, ...]:
     """The kinds of a family, from the names of its files."""
-    package = importlib.import_module(FAMILIES[family])
+    package = importlib.import_module(FAMILIES[family].package)
     modules = (module.name for module in pkgutil.iter_modules(package.__path__))
     return tuple(sorted(name.replace("_", "-") for name in modules if name != "base"))
 
@@ -37,23 +46,26 @@ def find(family: str, kind: str) -> type[BaseModel]:
     """The `Spec` of a kind.
 
     Raises:
-        InputError: no such kind, or a dotted path that has no `Spec`.
+        InputError: no such kind, or a dotted path that leads to no `Spec` of this family.
     """
+    package, base = FAMILIES[family]
     if kind in names(family):
-        path = f"{FAMILIES[family]}.{kind.replace('-', '_')}"
-    elif "." in kind:
-        path = kind
-    else:
+        own: type[BaseModel] = _spec(f"{package}.{kind.replace('-', '_')}")
+        return own
+    if "." not in kind or not all(part.isidentifier() for part in kind.split(".")):
         raise InputError(f"no {family} of kind {kind!r}{did_you_mean(kind, names(family))}")
     try:
-        spec = importlib.import_module(path).Spec
-    except ModuleNotFoundError as error:
-        raise InputError(f"{family} kind {kind!r}: no module named {error.name!r} can be imported") from error
-    except AttributeError as error:
-        raise InputError(f"{family} kind {kind!r}: module {path} defines no class `Spec`") from error
-    if not (isinstance(spec, type) and issubclass(spec, BaseModel)):
-        raise InputError(f"{family} kind {kind!r}: {path}.Spec is not a pydantic model")
+        spec = _spec(kind)
+    except Exception as error:  # whatever a stranger's module raises while it is imported
+        cause = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{family} kind {kind!r} cannot be imported: {cause}") from error
+    if not (isinstance(spec, type) and issubclass(spec, base)):
+        raise InputError(f"{family} kind {kind!r}: the module defines no class `Spec` derived from {base.__name__}")
     return spec
+
+
+def _spec(module: str) -> Any:
+    return getattr(importlib.import_module(module), "Spec", None)
 
 
 def parse(family: str, value: Any) -> Any:
@@ -61,7 +73,7 @@ def parse(family: str, value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise ValueError(f"a {family} is a table with a kind{did_you_mean('', names(family))}")
+        raise ValueError(f"give a table with a kind{did_you_mean('', names(family))}")
     try:
         spec = find(family, value["kind"])
     except InputError as error:
