@@ -1,0 +1,233 @@
+"""Which configurations of an arm are tried, and in which order: grid, random, or optuna's TPE, behind one ask and tell.
+
+A sampler serves one arm. It is a function of its spec and of what it was told, so after an interruption it is rebuilt
+by `replay`; nothing is pickled. Every arm is asked for the same number of configurations, and the arms of a study draw
+the same values of the axes that they share, so that no arm is tuned better than another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from random import Random as Generator
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from search_spaces.domains import Choices, Domain, Range, same
+
+if TYPE_CHECKING:
+    import optuna
+
+Assignment: TypeAlias = dict[str, Any]  # axis -> value
+Space: TypeAlias = Mapping[str, Domain]  # axis -> domain, in the order of the file
+Reduce: TypeAlias = Callable[[Assignment], Assignment]  # drops the axes that the rest of an assignment makes void
+Mode: TypeAlias = Literal["min", "max"]
+
+MOST_CELLS = 100_000
+DRAWS_PER_CELL = 30  # before what is left of a finite space is tried in order; 12 draw all of 100,000, on average
+TPE_REDRAWS = 20  # TPE comes back to where it was good; after these, draw at random what was not tried
+
+
+class Sampler(Protocol):
+    """Asks for one configuration of an arm at a time."""
+
+    def ask(self) -> Assignment | None:
+        """The next configuration to try; None: no more."""
+
+    def tell(self, assignment: Assignment, value: float) -> None:
+        """A configuration ended with `value` (the mean over its seeds); a non-finite one is the worst there is."""
+
+    def replay(self, history: Iterable[tuple[Assignment, float | None]]) -> None:
+        """Be as after these were asked, in this order, and told their values; None: asked, not ended yet."""
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class GridSpec(_Spec):
+    """Every combination, the last axis fastest."""
+
+    kind: Literal["grid"] = "grid"
+
+    def build(self, space: Space, mode: Mode = "min", reduce: Reduce = dict) -> Sampler:
+        return _Listed(_grid(space), reduce)
+
+
+class RandomSpec(_Spec):
+    """`cells` different configurations, each axis uniform over its domain."""
+
+    kind: Literal["random"] = "random"
+    cells: int = Field(gt=0, le=MOST_CELLS)  # of every arm
+    seed: int = Field(default=0, ge=0)
+
+    def build(self, space: Space, mode: Mode = "min", reduce: Reduce = dict) -> Sampler:
+        return _Listed(_draws(space, self.seed, self.cells), reduce, self.cells)
+
+
+class OptunaSpec(_Spec):
+    """TPE: `startup` random configurations, then where the ones that ended say it is good. Grows worse than random
+    when most configurations run at once, for then nothing is known when the next is asked for."""
+
+    kind: Literal["optuna"] = "optuna"
+    cells: int = Field(gt=0, le=10_000)  # of every arm
+    seed: int = Field(default=0, ge=0)
+    startup: int = Field(default=10, gt=0)
+
+    def build(self, space: Space, mode: Mode = "min", reduce: Reduce = dict) -> Sampler:
+        return _Tpe(self, space, mode, reduce)
+
+
+SAMPLERS: Mapping[str, type[GridSpec | RandomSpec | OptunaSpec]] = {
+    "grid": GridSpec,
+    "random": RandomSpec,
+    "optuna": OptunaSpec,
+}
+
+
+def _grid(space: Space) -> Iterator[Assignment]:
+    ranges = [axis for axis, domain in space.items() if isinstance(domain, Range)]
+    if ranges:
+        raise ValueError(f"a grid takes lists of values, and {ranges[0]} is a range")
+    return _everything(space)
+
+
+def _everything(space: Space) -> Iterator[Assignment]:
+    combinations = itertools.product(*(domain.members() for domain in space.values()))
+    return (dict(zip(space, combination, strict=True)) for combination in combinations)
+
+
+def _draws(space: Space, seed: int, cells: int) -> Iterator[Assignment]:
+    """Random assignments, and in the end what they missed of a finite space.
+
+    Each axis has its own stream, keyed by its name: two arms see the same k-th value of an axis that both have.
+    """
+    streams = {axis: Generator(f"{seed}/{axis}") for axis in space}
+    for _ in range(DRAWS_PER_CELL * cells):
+        yield {axis: _draw(domain, streams[axis]) for axis, domain in space.items()}
+    if all(domain.size is not None for domain in space.values()):
+        yield from _everything(space)
+
+
+def _draw(domain: Domain, stream: Generator) -> Any:
+    if isinstance(domain, Choices):
+        return domain.values[stream.randrange(domain.size)]
+    if domain.log:
+        value = math.exp(stream.uniform(math.log(domain.low), math.log(domain.high)))
+        value = min(max(value, domain.low), domain.high)  # exp(log(x)) may miss x by a rounding
+        return round(value) if domain.integer else value
+    if (size := domain.size) is not None:
+        return domain.low + stream.randrange(size) * (domain.step or 1)
+    return stream.uniform(domain.low, domain.high)
+
+
+class _Listed:
+    """A sampler whose order does not depend on what it is told."""
+
+    def __init__(self, draws: Iterator[Assignment], reduce: Reduce, cells: int | None = None) -> None:
+        self._draws, self._reduce, self._cells = draws, reduce, cells
+        self._asked: set[str] = set()
+
+    def ask(self) -> Assignment | None:
+        if len(self._asked) == self._cells:
+            return None
+        for assignment in self._draws:
+            reduced = self._reduce(assignment)
+            if (key := same(reduced)) not in self._asked:
+                self._asked.add(key)
+                return reduced
+        return None
+
+    def tell(self, assignment: Assignment, value: float) -> None:
+        pass
+
+    def replay(self, history: Iterable[tuple[Assignment, float | None]]) -> None:
+        self._asked.update(same(assignment) for assignment, _ in history)
+
+
+class _Tpe:
+    """TPE whose every question depends on (seed, history) alone: its generator is seeded afresh for each.
+
+    Optuna sees choices by their position, since a choice may be a table. A question that repeats a configuration is
+    withdrawn, so that cells stay different; what was asked enters optuna's study as a trial that is told later.
+    """
+
+    def __init__(self, spec: OptunaSpec, space: Space, mode: Mode, reduce: Reduce) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._spec, self._space, self._reduce = spec, space, reduce
+        self._worst = math.inf if mode == "min" else -math.inf
+        self._distributions = {axis: _distribution(domain) for axis, domain in space.items()}
+        self._study = optuna.create_study(direction="minimize" if mode == "min" else "maximize")
+        self._numbers: dict[str, int] = {}  # what was asked -> number of its trial
+        self._random = _Listed(_draws(space, spec.seed, spec.cells), reduce)
+
+    def ask(self) -> Assignment | None:
+        asked = len(self._numbers)
+        if asked == self._spec.cells:
+            return None
+        found = self._tpe(asked) if asked >= self._spec.startup else None
+        if found is None:
+            found = self._random.ask()
+        if found is not None:
+            self._record(found)
+        return found
+
+    def tell(self, assignment: Assignment, value: float) -> None:
+        self._study.tell(self._numbers[same(assignment)], value if math.isfinite(value) else self._worst)
+
+    def replay(self, history: Iterable[tuple[Assignment, float | None]]) -> None:
+        for assignment, value in history:
+            self._record(assignment)
+            if value is not None:
+                self.tell(assignment, value)
+
+    def _tpe(self, asked: int) -> Assignment | None:
+        """What TPE proposes, unless it proposes only what was asked before."""
+        import optuna
+
+        for redraw in range(TPE_REDRAWS):
+            seed = Generator(f"{self._spec.seed}/{asked}/{redraw}").randrange(2**32)
+            self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=1)
+            trial = self._study.ask(self._distributions)
+            self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            drawn = {axis: _value(domain, trial.params[axis]) for axis, domain in self._space.items()}
+            if same(reduced := self._reduce(drawn)) not in self._numbers:
+                return reduced
+        return None
+
+    def _record(self, assignment: Assignment) -> None:
+        import optuna
+
+        trial = optuna.trial.create_trial(
+            state=optuna.trial.TrialState.RUNNING,
+            params={axis: _position(self._space[axis], value) for axis, value in assignment.items()},
+            distributions={axis: self._distributions[axis] for axis in assignment},
+        )
+        self._numbers[same(assignment)] = len(self._study.get_trials(deepcopy=False))
+        self._study.add_trial(trial)
+        self._random.replay([(assignment, None)])
+
+
+def _distribution(domain: Domain) -> optuna.distributions.BaseDistribution:
+    import optuna
+
+    if isinstance(domain, Choices):
+        return optuna.distributions.CategoricalDistribution(range(domain.size))
+    if domain.integer:
+        return optuna.distributions.IntDistribution(
+            int(domain.low), int(domain.high), domain.log, int(domain.step or 1)
+        )
+    high = domain.high if domain.step is None else domain.low + ((domain.size or 1) - 1) * domain.step
+    return optuna.distributions.FloatDistribution(domain.low, high, domain.log, domain.step)
+
+
+def _value(domain: Domain, param: Any) -> Any:
+    return domain.values[param] if isinstance(domain, Choices) else param
+
+
+def _position(domain: Domain, value: Any) -> Any:
+    return [same(choice) for choice in domain.values].index(same(value)) if isinstance(domain, Choices) else value
