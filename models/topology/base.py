@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from models.stack import Topology
 
 InnerResidual = Literal["keep", "drop"]
-Snapshot = dict[str, Any]  # one network's entry in topology.json, see models/topology/snapshot.py
+Snapshot = dict[str, Any]  # one network's entry in topology.json, see models/snapshot.py
 
 
 class TopologySpec(Spec):

@@ -1,0 +1,109 @@
+"""How blocks are run through a topology: any modules of one shape, and what a topology must be to connect them.
+
+A topology keeps nothing between forwards. `start` makes a `State` for one forward; each step reads the next block's input
+from it and writes that block's output into it. So weighted sums, parallel streams and attention over depth all fit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as recompute
+
+from models.topology.base import Snapshot, TopologySpec
+
+Returns = Literal["block", "branch"]  # what a module returns: x + r(x), or r(x) alone
+
+
+class State(ABC):
+    """One forward through a topology. Steps come in order: read, block, write, K times; then finish."""
+
+    @abstractmethod
+    def read(self) -> Tensor:
+        """What the next block reads: the shape of x."""
+
+    @abstractmethod
+    def write(self, out: Tensor) -> None:
+        """Take what that block returned: the shape of x."""
+
+    @abstractmethod
+    def finish(self) -> Tensor:
+        """What leaves the stack: the shape of x."""
+
+
+class Topology(nn.Module, ABC):
+    """The residual connections of `depth` blocks."""
+
+    depth: int
+
+    @abstractmethod
+    def start(self, x: Tensor, returns: Returns) -> State:
+        """Begin a forward from h_0 = x, for modules that return blocks or branches."""
+
+    @abstractmethod
+    def coefficients(self) -> Tensor:
+        """p, (K+1, K+1) float32: the weight of h_i in step j, zero where there is no connection."""
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """This network's entry in topology.json, see models/snapshot.py."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        """Move with the network but keep the dtype: coefficients stay float32 where weights become bfloat16."""
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)
+
+
+class Stack(nn.Module):
+    """Blocks j = 1..K, each called as `block(x, *args)` on a tensor (*, width) and keeping its shape.
+
+    Args:
+        blocks: the modules; with `returns="block"` each adds its own input, x + r(x), with "branch" it returns r(x).
+        topology: a spec, built here for this many blocks, or a module built before.
+        width: features of the last dimension, for topologies whose parameters have that size.
+        checkpoint: keep only the states between blocks, and run each block again in backward.
+
+    Raises:
+        ValueError: the topology cannot connect this many blocks.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[nn.Module],
+        topology: TopologySpec | Topology,
+        *,
+        width: int = 0,
+        returns: Returns = "block",
+        checkpoint: bool = False,
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        depth = len(self.blocks)
+        if isinstance(topology, TopologySpec):
+            topology.check(depth)
+            topology = topology.build(depth, width)
+        if topology.depth != depth:
+            raise ValueError(f"the topology connects {topology.depth} blocks, the stack has {depth}")
+        self.topology = topology
+        self.returns = returns
+        self.checkpoint = checkpoint
+
+    def forward(self, x: Tensor, *args: Any) -> Tensor:
+        """h_K, the shape of x. `args` go to every block."""
+        state = self.topology.start(x, self.returns)
+        for block in self.blocks:
+            h = state.read()
+            out = recompute(block, h, *args, use_reentrant=False) if self.checkpoint else block(h, *args)
+            if out.shape != x.shape:
+                raise ValueError(
+                    f"a block returned shape {tuple(out.shape)} for {tuple(x.shape)}; blocks keep the shape"
+                )
+            state.write(out)
+        return state.finish()

@@ -1,0 +1,77 @@
+"""ANCRe over few sources, for activation checkpointing and pipeline stages (paper, section 4.2; its Appendix D).
+
+Boundaries 0 = b_0 < b_1 < .. < b_S = K cut the stack into segments. Which connections i:j are allowed:
+
+- boundary-sources: every step reads the boundaries before it and the previous state;
+- boundary-targets: only steps that end a segment mix, and read boundaries; the blocks inside are plain residual blocks;
+- first-and-window: every step reads the `first` first states and the `window` last ones.
+"""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from models.topology.base import InnerResidual
+from models.wiring import Normalization, Pair, WiredSpec, Wiring, earlier, learned
+
+
+class Spec(WiredSpec):
+    """Softmax over the allowed sources only. `boundaries` are the inner ones; without them segments have `segment` blocks."""
+
+    kind: Literal["ancre-sparse"] = "ancre-sparse"
+    mask: Literal["boundary-sources", "boundary-targets", "first-and-window"] = "boundary-sources"
+    segment: int = Field(default=4, ge=1)
+    boundaries: tuple[int, ...] | None = None
+    first: int = Field(default=2, ge=0)
+    window: int = Field(default=1, ge=1)
+    normalization: Normalization = "ingoing"
+    temperature: float = Field(default=0.01, gt=0)
+    inner_residual: InnerResidual = "drop"
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        inner = self.boundaries or ()
+        if any(a >= b for a, b in pairwise((0, *inner))):
+            raise ValueError(f"boundaries {list(inner)} do not ascend from 1")
+        idle = {"segment", "boundaries"} if self.mask == "first-and-window" else {"first", "window"}
+        if self.boundaries is not None:
+            idle.add("segment")
+        for name in sorted(idle):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                beside = "beside boundaries" if self.mask != "first-and-window" and name == "segment" else "here"
+                raise ValueError(f"mask {self.mask!r} does not read {name} {beside}")
+        return self
+
+    def check(self, depth: int) -> None:
+        super().check(depth)
+        if self.boundaries and self.boundaries[-1] > depth:
+            raise ValueError(f"boundary {self.boundaries[-1]} lies beyond the last of {depth} blocks")
+
+    def edges(self, depth: int) -> list[int]:
+        """b_0 .. b_S. The last segment is shorter where `segment` does not divide the depth."""
+        inner = range(self.segment, depth, self.segment) if self.boundaries is None else self.boundaries
+        return [0, *(b for b in inner if b < depth), depth]
+
+    def wiring(self, depth: int) -> Wiring:
+        edges = self.edges(depth)
+        if self.mask == "boundary-targets":
+            allowed = [(i, j) for j in edges[1:] for i in edges if i < j]
+        elif self.mask == "boundary-sources":
+            allowed = [(i, j) for i, j in earlier(depth) if i in edges or i == j - 1]
+        else:
+            allowed = [(i, j) for i, j in earlier(depth) if i < self.first or i >= j - self.window]
+        wiring = learned(depth, allowed, self.normalization, self.temperature, self.inner_residual)
+        if self.mask == "boundary-targets" and self.inner_residual == "drop":
+            return replace(wiring, offset=inside(edges))
+        return wiring
+
+
+def inside(edges: list[int]) -> dict[Pair, float]:
+    """Weights of h_i beside F_j = r_j that leave each segment plain inside and take away its input at its end."""
+    offset: dict[Pair, float] = {}
+    for start, end in pairwise(edges):
+        offset |= {(j - 1, j): 1.0 for j in range(start + 1, end + 1)}
+        offset[start, end] = offset.get((start, end), 0.0) - 1.0
+    return {pair: weight for pair, weight in offset.items() if weight}
