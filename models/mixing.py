@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +27,7 @@ class Mix(Topology):
         self.c = None if wiring.rule == "constant" else nn.Parameter(start)
         self.register_buffer("weights", self._matrix(wiring.start), persistent=False)
 
-    def _matrix(self, entries: dict[Pair, float]) -> Tensor:
+    def _matrix(self, entries: Mapping[Pair, float]) -> Tensor:
         matrix = torch.zeros(self.depth + 1, self.depth + 1)
         for (i, j), value in entries.items():
             matrix[i, j] = value
@@ -45,7 +47,7 @@ class Mix(Topology):
         return torch.where(logits > low, p, 0.0)
 
     def total(self, returns: Returns) -> Tensor:
-        p = self.coefficients() + self._matrix(dict(self.wiring.offset)).to(self.weights.device)
+        p = self.coefficients() + self._matrix(self.wiring.offset).to(self.weights.device)
         shift = (self.wiring.inner_residual == "keep") - (returns == "block")
         return p + shift * torch.ones(self.depth, device=p.device).diag(1)
 
@@ -64,7 +66,7 @@ class Mix(Topology):
             "inner_residual": wiring.inner_residual,
             "mask": mask.tolist(),
             "p": self.coefficients().tolist(),
-            "offset": self._matrix(dict(wiring.offset)).tolist() if wiring.offset else None,
+            "offset": self._matrix(wiring.offset).tolist() if wiring.offset else None,
             "c": None if self.c is None else self.c.tolist(),
             "trained": (mask & (wiring.rule != "constant")).tolist(),
         }

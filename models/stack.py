@@ -1,7 +1,7 @@
 """How blocks are run through a topology: any modules of one shape, and what a topology must be to connect them.
 
-A topology keeps nothing between forwards. `start` makes a `State` for one forward; each step reads the next block's input
-from it and writes that block's output into it. So weighted sums, parallel streams and attention over depth all fit.
+A topology keeps nothing between forwards. `start` makes a `State` for one forward; each step reads the next block's
+input from it and writes that block's output into it. So weighted sums, parallel streams and attention over depth fit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Topology(nn.Module, ABC):
             moved = fn(tensor)
             return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
 
-        return super()._apply(move, recurse)
+        super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+        return self
 
 
 class Stack(nn.Module):

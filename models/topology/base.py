@@ -4,8 +4,8 @@ Notation (paper, section 4.1): h_0 enters the first block, h_j leaves step j, F_
 
     h_j = F_j(h_{j-1}) + sum_{i<j} p_ij h_i,   j = 1..K.
 
-Every topology file in this folder defines one `Spec`; the file's name, with - for _, is its kind. Specs import no torch:
-`build` does.
+Every topology file in this folder defines one `Spec`; the file's name, with - for _, is its kind. Specs import no
+torch: `build` does.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class TopologySpec(Spec):
 
     def check(self, depth: int) -> None:
         """Raise ValueError, in one line, where this topology cannot connect `depth` blocks."""
+        if depth < 1:
+            raise ValueError(f"depth {depth}: a stack has at least one block")
 
     def num_coefficients(self, depth: int) -> int:
         """How many numbers this topology adds to the network's trained parameters."""

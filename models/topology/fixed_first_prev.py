@@ -1,4 +1,4 @@
-"""The first and the previous state, 1/2 each: what ANCRe's learned maps resemble, without learning (paper, section 5.5)."""
+"""The first and the previous state, 1/2 each: like ANCRe's learned maps, without learning (paper, section 5.5)."""
 
 from typing import Literal
 

@@ -1,7 +1,7 @@
 """A finished run's topology, not trained: the network is trained anew around it (paper, section 5.5).
 
-Identity is by content: where the file exists, its matrix is taken into the spec and the path forgotten, so that workers need
-no file and a copy under another name is the same cell.
+Identity is by content: where the file exists, its matrix is taken into the spec and the path forgotten, so that workers
+need no file and a copy under another name is the same cell.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A free weight on every cascaded connection: h_j = B_j(h_{j-1}) + a_j h_{j-1}, a_j = 1 at the start (paper, Table 5)."""
+"""A free weight on cascaded connections: h_j = B_j(h_{j-1}) + a_j h_{j-1}, a_j = 1 at the start (paper, Table 5)."""
 
 from typing import Literal
 

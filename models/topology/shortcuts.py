@@ -1,4 +1,4 @@
-"""An explicit list of shortcuts: "0:2+2:3" adds h_0 to the output of step 2 and h_2 to that of step 3 (paper, section 3)."""
+"""A list of shortcuts: "0:2+2:3" adds h_0 to the output of step 2 and h_2 to that of step 3 (paper, section 3)."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ def parse(text: str) -> list[Pair]:
 
 
 class Spec(WiredSpec):
-    """Each i:j has weight 1 beside F_j = r_j. The list is kept in order of steps, so that equal lists are equal specs."""
+    """Each i:j has weight 1 beside F_j = r_j. The list is kept in order of steps: equal lists, equal specs."""
 
     kind: Literal["shortcuts"] = "shortcuts"
     shortcuts: str
