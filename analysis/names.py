@@ -18,7 +18,7 @@ ARM = "ancre.arm"
 SEED = "ancre.seed"
 STATE = "ancre.state"  # one of STATES
 CAUSE = "ancre.cause"  # one line: why it diverged, failed or was stopped ("train/loss is not finite at step 120")
-SPEC = "ancre.spec"  # the whole trial spec as JSON; left out where it is longer than SPEC_LIMIT, SPEC_FILE always has it
+SPEC = "ancre.spec"  # the whole trial spec as JSON; left out where longer than SPEC_LIMIT, SPEC_FILE always has it
 AXES = "ancre.axes"  # this cell's value of each axis, as JSON: {"optim.lr": 0.001}
 STEPS = "ancre.steps"  # the step of the last row of a trial that runs to its end
 COMMIT = "ancre.commit"  # git commit of the code, "-dirty" behind it where the tree was changed
@@ -42,7 +42,7 @@ METRIC = "ancre.metric"  # what the study ranks by: the last logged value of thi
 MODE = "ancre.mode"  # min or max
 PUBLISHED = "ancre.published"  # the key in published.toml of the table that reports print beside; absent where none
 ARMS = "ancre.arms"  # as JSON, in the file's order: {arm: {"configurations": cells planned, "axes": {axis: [values]}}};
-# a continuous axis has {"low", "high", "log"} for its list. Left out where longer than SPEC_LIMIT; ARMS_FILE always has it.
+# a continuous axis has {"low", "high", "log"} for its list. Left out where longer than SPEC_LIMIT, as for SPEC.
 
 # Metrics. A workload may add its own; these are the ones that queries and reports know.
 TRAIN_LOSS = "train/loss"
