@@ -1,15 +1,16 @@
 """Which configurations of an arm are tried, and in which order: grid, random, or optuna's TPE, behind one ask and tell.
 
 A sampler serves one arm. It is a function of its spec and of what it was told, so after an interruption it is rebuilt
-by `replay`; nothing is pickled. Every arm is asked for the same number of configurations, and the arms of a study draw
-the same values of the axes that they share, so that no arm is tuned better than another.
+by `replay`; nothing is pickled. An arm is a list of spaces, since some axes exist only beside some values of another
+(a temperature only where the topology has one): each space holds the axes that go together. Every arm is asked for the
+same number of configurations, and arms draw the same values of the axes that they share: none is tuned better.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random as Generator
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 Assignment: TypeAlias = dict[str, Any]  # axis -> value
 Space: TypeAlias = Mapping[str, Domain]  # axis -> domain, in the order of the file
-Reduce: TypeAlias = Callable[[Assignment], Assignment]  # drops the axes that the rest of an assignment makes void
 Mode: TypeAlias = Literal["min", "max"]
 
 MOST_CELLS = 100_000
@@ -44,7 +44,7 @@ class Sampler(Protocol):
 
 
 class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class GridSpec(_Spec):
@@ -52,8 +52,12 @@ class GridSpec(_Spec):
 
     kind: Literal["grid"] = "grid"
 
-    def build(self, space: Space, mode: Mode = "min", reduce: Reduce = dict) -> Sampler:
-        return _Listed(_grid(space), reduce)
+    def build(self, spaces: Sequence[Space], mode: Mode = "min") -> Sampler:
+        """The sampler of an arm. Raises ValueError where an axis is a range."""
+        for axis, domain in ((axis, domain) for space in spaces for axis, domain in space.items()):
+            if isinstance(domain, Range):
+                raise ValueError(f"a grid takes a list of values for {axis}, got a range")
+        return _Listed(everything(spaces))
 
 
 class RandomSpec(_Spec):
@@ -63,52 +67,76 @@ class RandomSpec(_Spec):
     cells: int = Field(gt=0, le=MOST_CELLS)  # of every arm
     seed: int = Field(default=0, ge=0)
 
-    def build(self, space: Space, mode: Mode = "min", reduce: Reduce = dict) -> Sampler:
-        return _Listed(_draws(space, self.seed, self.cells), reduce, self.cells)
+    def build(self, spaces: Sequence[Space], mode: Mode = "min") -> Sampler:
+        return _Listed(_draws(spaces, self.seed, self.cells), self.cells)
 
 
 class OptunaSpec(_Spec):
-    """TPE: `startup` random configurations, then where the ones that ended say it is good. Grows worse than random
-    when most configurations run at once, for then nothing is known when the next is asked for."""
+    """TPE: `startup` random configurations, then where the ones that ended say it is good.
+
+    The more configurations run at once, the less is known when the next is asked for.
+    """
 
     kind: Literal["optuna"] = "optuna"
     cells: int = Field(gt=0, le=10_000)  # of every arm
     seed: int = Field(default=0, ge=0)
     startup: int = Field(default=10, gt=0)
 
-    def build(self, space: Space, mode: Mode = "min", reduce: Reduce = dict) -> Sampler:
-        return _Tpe(self, space, mode, reduce)
+    def build(self, spaces: Sequence[Space], mode: Mode = "min") -> Sampler:
+        return _Tpe(self, spaces, mode)
 
 
-SAMPLERS: Mapping[str, type[GridSpec | RandomSpec | OptunaSpec]] = {
-    "grid": GridSpec,
-    "random": RandomSpec,
-    "optuna": OptunaSpec,
-}
+AnySampler: TypeAlias = GridSpec | RandomSpec | OptunaSpec
+SAMPLERS: Mapping[str, type[AnySampler]] = {"grid": GridSpec, "random": RandomSpec, "optuna": OptunaSpec}
 
 
-def _grid(space: Space) -> Iterator[Assignment]:
-    ranges = [axis for axis, domain in space.items() if isinstance(domain, Range)]
-    if ranges:
-        raise ValueError(f"a grid takes lists of values, and {ranges[0]} is a range")
-    return _everything(space)
+def size(spaces: Sequence[Space]) -> int | None:
+    """How many configurations there are; None: a continuum."""
+    sizes = [[domain.size for domain in space.values()] for space in spaces]
+    if any(count is None for counts in sizes for count in counts):
+        return None
+    return sum(math.prod(count or 0 for count in counts) for counts in sizes)
 
 
-def _everything(space: Space) -> Iterator[Assignment]:
-    combinations = itertools.product(*(domain.members() for domain in space.values()))
-    return (dict(zip(space, combination, strict=True)) for combination in combinations)
+def everything(spaces: Sequence[Space]) -> Iterator[Assignment]:
+    """Every configuration, the last axis fastest."""
+    for space in spaces:
+        for combination in itertools.product(*(domain.members() for domain in space.values())):
+            yield dict(zip(space, combination, strict=True))
 
 
-def _draws(space: Space, seed: int, cells: int) -> Iterator[Assignment]:
+def _draws(spaces: Sequence[Space], seed: int, cells: int) -> Iterator[Assignment]:
     """Random assignments, and in the end what they missed of a finite space.
 
     Each axis has its own stream, keyed by its name: two arms see the same k-th value of an axis that both have.
     """
-    streams = {axis: Generator(f"{seed}/{axis}") for axis in space}
+    axes = _union(spaces)
+    streams = {axis: Generator(f"{seed}/{axis}") for axis in axes}
     for _ in range(DRAWS_PER_CELL * cells):
-        yield {axis: _draw(domain, streams[axis]) for axis, domain in space.items()}
-    if all(domain.size is not None for domain in space.values()):
-        yield from _everything(space)
+        yield _fitting(spaces, {axis: _draw(domain, streams[axis]) for axis, domain in axes.items()})
+    if size(spaces) is not None:
+        yield from everything(spaces)
+
+
+def _union(spaces: Sequence[Space]) -> dict[str, Domain]:
+    """Every axis of the spaces, with all of its values."""
+    union: dict[str, Domain] = {}
+    for axis, domain in ((axis, domain) for space in spaces for axis, domain in space.items()):
+        known = union.setdefault(axis, domain)
+        if isinstance(domain, Choices) and isinstance(known, Choices):
+            union[axis] = Choices(tuple({same(value): value for value in (*known.values, *domain.values)}.values()))
+    return union
+
+
+def _fitting(spaces: Sequence[Space], drawn: Assignment) -> Assignment:
+    """The part of an assignment to every axis that the first space to admit it has axes for."""
+    if len(spaces) == 1:
+        return drawn
+    for space in spaces:
+        choices = ((drawn[axis], domain) for axis, domain in space.items() if isinstance(domain, Choices))
+        if all(value in domain.values for value, domain in choices):
+            return {axis: drawn[axis] for axis in space}
+    raise ValueError(f"no space holds {drawn}")
 
 
 def _draw(domain: Domain, stream: Generator) -> Any:
@@ -118,26 +146,25 @@ def _draw(domain: Domain, stream: Generator) -> Any:
         value = math.exp(stream.uniform(math.log(domain.low), math.log(domain.high)))
         value = min(max(value, domain.low), domain.high)  # exp(log(x)) may miss x by a rounding
         return round(value) if domain.integer else value
-    if (size := domain.size) is not None:
-        return domain.low + stream.randrange(size) * (domain.step or 1)
+    if (count := domain.size) is not None:
+        return domain.low + stream.randrange(count) * (domain.step or 1)
     return stream.uniform(domain.low, domain.high)
 
 
 class _Listed:
     """A sampler whose order does not depend on what it is told."""
 
-    def __init__(self, draws: Iterator[Assignment], reduce: Reduce, cells: int | None = None) -> None:
-        self._draws, self._reduce, self._cells = draws, reduce, cells
+    def __init__(self, draws: Iterator[Assignment], cells: int | None = None) -> None:
+        self._draws, self._cells = draws, cells
         self._asked: set[str] = set()
 
     def ask(self) -> Assignment | None:
         if len(self._asked) == self._cells:
             return None
         for assignment in self._draws:
-            reduced = self._reduce(assignment)
-            if (key := same(reduced)) not in self._asked:
+            if (key := same(assignment)) not in self._asked:
                 self._asked.add(key)
-                return reduced
+                return assignment
         return None
 
     def tell(self, assignment: Assignment, value: float) -> None:
@@ -154,16 +181,16 @@ class _Tpe:
     withdrawn, so that cells stay different; what was asked enters optuna's study as a trial that is told later.
     """
 
-    def __init__(self, spec: OptunaSpec, space: Space, mode: Mode, reduce: Reduce) -> None:
+    def __init__(self, spec: OptunaSpec, spaces: Sequence[Space], mode: Mode) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._spec, self._space, self._reduce = spec, space, reduce
+        self._spec, self._spaces, self._axes = spec, spaces, _union(spaces)
         self._worst = math.inf if mode == "min" else -math.inf
-        self._distributions = {axis: _distribution(domain) for axis, domain in space.items()}
+        self._distributions = {axis: _distribution(domain) for axis, domain in self._axes.items()}
         self._study = optuna.create_study(direction="minimize" if mode == "min" else "maximize")
         self._numbers: dict[str, int] = {}  # what was asked -> number of its trial
-        self._random = _Listed(_draws(space, spec.seed, spec.cells), reduce)
+        self._random = _Listed(_draws(spaces, spec.seed, spec.cells))
 
     def ask(self) -> Assignment | None:
         asked = len(self._numbers)
@@ -194,9 +221,9 @@ class _Tpe:
             self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=1)
             trial = self._study.ask(self._distributions)
             self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            drawn = {axis: _value(domain, trial.params[axis]) for axis, domain in self._space.items()}
-            if same(reduced := self._reduce(drawn)) not in self._numbers:
-                return reduced
+            drawn = {axis: _value(domain, trial.params[axis]) for axis, domain in self._axes.items()}
+            if same(found := _fitting(self._spaces, drawn)) not in self._numbers:
+                return found
         return None
 
     def _record(self, assignment: Assignment) -> None:
@@ -204,7 +231,7 @@ class _Tpe:
 
         trial = optuna.trial.create_trial(
             state=optuna.trial.TrialState.RUNNING,
-            params={axis: _position(self._space[axis], value) for axis, value in assignment.items()},
+            params={axis: _position(self._axes[axis], value) for axis, value in assignment.items()},
             distributions={axis: self._distributions[axis] for axis in assignment},
         )
         self._numbers[same(assignment)] = len(self._study.get_trials(deepcopy=False))

@@ -32,7 +32,7 @@ Event: TypeAlias = dict[str, Any]  # arm, cell, seed, rung, value (text where no
 
 
 class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class NoneSpec(_Spec):
@@ -75,11 +75,8 @@ class HyperbandSpec(_HalvingSpec):
         return Halving(mode, self.grace, self.factor, self.brackets)
 
 
-SCHEDULERS: Mapping[str, type[NoneSpec | AshaSpec | HyperbandSpec]] = {
-    "none": NoneSpec,
-    "asha": AshaSpec,
-    "hyperband": HyperbandSpec,
-}
+AnyScheduler: TypeAlias = NoneSpec | AshaSpec | HyperbandSpec
+SCHEDULERS: Mapping[str, type[AnyScheduler]] = {"none": NoneSpec, "asha": AshaSpec, "hyperband": HyperbandSpec}
 
 
 def _rungs(grace: float, factor: int) -> Iterator[int]:
