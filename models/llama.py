@@ -1,14 +1,14 @@
 """The LLaMA decoder, as its figure: embedding, blocks, final norm, head.
 
-A block returns what it adds to the stream and has no identity of its own; `Stack` decides how blocks are connected. So the
-baseline and every topology share all lines of this file.
+A block returns what it adds to the stream and has no identity of its own; `Stack` decides how blocks are connected. So
+the baseline and every topology share all lines of this file.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention, silu
 
 from models.llama_spec import LlamaSpec
 from models.stack import Stack
@@ -16,7 +16,7 @@ from models.topology.base import TopologySpec
 
 
 def rotation(length: int, features: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of the angle of position t and pair i, t * base^(-2i / features): two of (length, features / 2)."""
+    """Cosine and sine of t * base^(-2i / features), the angle of position t and pair i: (length, features / 2) each."""
     pairs = torch.arange(0, features, 2, device=device, dtype=torch.float32)
     positions = torch.arange(length, device=device, dtype=torch.float32)
     angles = torch.outer(positions, base ** (-pairs / features))
@@ -46,7 +46,7 @@ class Attention(nn.Module):
         q = rotate(self.query(x).view(split).transpose(1, 2), cos, sin)  # (batch, heads, length, D)
         k = rotate(self.key(x).view(split).transpose(1, 2), cos, sin)
         v = self.value(x).view(split).transpose(1, 2)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))  # (batch, length, width)
         return out
 
@@ -61,7 +61,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(ffn_width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
+        out: Tensor = self.down(silu(self.gate(x)) * self.up(x))
         return out
 
 

@@ -63,18 +63,31 @@ class LlamaSpec(Spec):
         return self
 
     def num_params(self) -> int:
-        """Trained numbers, topology excluded: embedding and head, and per block four attention maps, three FFN maps, two norms."""
+        """Trained numbers without the topology's: embedding, head, norms, 4 attention and 3 FFN matrices a block."""
         block = 4 * self.width**2 + 3 * self.width * self.ffn_width + 2 * self.width
         return 2 * self.vocab_size * self.width + self.depth * block + self.width
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations to train on one token of a sequence of `length`, forward and backward.
 
-        6 for each number that multiplies a token (all but the embedding and the norms), plus causal attention: scores and
-        weighted values cost 2 * 2 * width per key, three times that with the backward pass, over (length + 1) / 2 keys.
+        6 for each number that multiplies a token (all but the embedding and the norms), plus causal attention: scores
+        and weighted values cost 4 * width per key, three times that with backward, over (length + 1) / 2 keys.
         """
         matrices = self.num_params() - self.vocab_size * self.width - (2 * self.depth + 1) * self.width
         return 6 * matrices + 6 * self.depth * self.width * (length + 1)
+
+    def activation_bytes(self, *, bfloat16: bool, checkpoint: bool) -> int:
+        """Bytes that the blocks keep per token for the backward pass.
+
+        A block keeps 11 tensors of the width (norms 2 + 2, their outputs 2, q, k, v, attention twice) and 4 of the FFN
+        width, float32; under bfloat16 autocast the norms' 4 stay float32. Recomputing keeps the blocks' inputs, and one
+        block at a time.
+        """
+        if bfloat16:
+            block = (4 * 4 + 10 * 2) * self.width + 4 * 2 * self.ffn_width
+        else:
+            block = 11 * 4 * self.width + 4 * 4 * self.ffn_width
+        return self.depth * 4 * self.width + block if checkpoint else self.depth * block
 
     def build(self, topology: TopologySpec, *, checkpoint: bool = False) -> Llama:
         """The decoder, freshly initialised, on torch's current default device.

@@ -1,4 +1,4 @@
-"""AdamW (1711.05101). Matrices decay; vectors (norms, packed topology coefficients) and every number of a topology do not."""
+"""AdamW (1711.05101), with the topology trained like the weights but never decayed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Spec(OptimSpec):
-    """The paper's optimizer: betas .9 and .999, no weight decay (E.4)."""
+    """AdamW at the paper's setting (E.4): betas .9 and .999, no weight decay; where there is one, for matrices only."""
 
     kind: Literal["adamw"] = "adamw"
     betas: tuple[Beta, Beta] = (0.9, 0.999)

@@ -1,8 +1,12 @@
-"""What a text source is: documents in a fixed order. Every file in this folder defines one `Spec`; its name is its kind."""
+"""What a text source is: documents in a fixed order.
+
+Every file in this folder defines one `Spec`; its name is its kind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 
 from models.spec import Spec
 
@@ -16,6 +20,17 @@ class DataSpec(Spec):
         """The documents, in an order that depends on their content alone.
 
         Raises:
-            ValueError: missing, empty or unreadable input, in one line.
+            InputError: missing, empty or unreadable input, in one line.
         """
         raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """A hash of all that decides the documents: what is made from them is cached under it.
+
+        Raises:
+            InputError: as `documents`.
+        """
+        digest = sha256()
+        for document in self.documents():
+            digest.update(sha256(document.encode()).digest())
+        return digest.hexdigest()
