@@ -1,0 +1,73 @@
+"""What the paper published, read from published.toml beside this file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from analysis.store import QueryError, near
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of a published table."""
+
+    label: str
+    values: tuple[float | str, ...]  # one for each column
+    match: Mapping[str, Any]  # dotted paths of a trial spec and their values; empty: beside nothing of ours
+
+    def matches(self, spec: Mapping[str, Any]) -> bool:
+        """Whether a configuration is what this row is to be read beside."""
+        return bool(self.match) and all(at(spec, path) == value for path, value in self.match.items())
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    source: str
+    metric: str
+    columns: tuple[str, ...]
+    rows: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Claim:
+    title: str
+    value: str
+    source: str
+
+
+def table(key: str) -> Table:
+    """The published table that a study names.
+
+    Raises:
+        QueryError: there is none of that name.
+    """
+    tables = [name for name in _read() if name.startswith("table")]
+    if key not in tables:
+        raise QueryError(f"no published table {key!r}{near(key, tables)}")
+    held = _read()[key]
+    rows = (Entry(row["label"], tuple(row["values"]), row.get("match", {})) for row in held["rows"])
+    return Table(held["title"], held["source"], held["metric"], tuple(held["columns"]), tuple(rows))
+
+
+def claims() -> dict[str, Claim]:
+    """The claims of the paper's text by name: steps, gain, pearson, strongest."""
+    return {key: Claim(**claim) for key, claim in _read()["claims"].items()}
+
+
+def at(spec: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path of nested tables, None where there is none."""
+    value: Any = spec
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+@cache
+def _read() -> dict[str, Any]:
+    return tomllib.loads(files("analysis").joinpath("published.toml").read_text(encoding="utf-8"))
