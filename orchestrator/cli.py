@@ -1,0 +1,213 @@
+"""The command `ancre`: parses, calls, prints. Nothing heavy is imported until the command that needs it runs.
+
+Exit codes: 0 done, 1 some trials failed, 2 bad input (one line on stderr, nothing started), 130 and 143 stopped by a signal.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from orchestrator.errors import InputError
+from orchestrator.packages import check_one_place
+from orchestrator.tables import FORMATS, print_rows
+
+if TYPE_CHECKING:
+    from orchestrator.spec import Study
+
+Command = Callable[[argparse.Namespace], int]
+HOME = Path(os.environ.get("ANCRE_HOME") or "ancre-home")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = build_parser().parse_args(argv)
+    run: Command = arguments.run
+    try:
+        check_one_place()
+        code = run(arguments)
+        sys.stdout.flush()
+        return code
+    except InputError as error:
+        print(f"ancre: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `ancre query runs .. | head`: the reader has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+# ---- the commands, in the order of `ancre --help`
+
+
+def kinds(arguments: argparse.Namespace) -> int:
+    from orchestrator.kinds import FAMILIES, names, summary
+
+    families = [arguments.family] if arguments.family else list(FAMILIES)
+    rows = [
+        {"family": family, "kind": kind, "what": summary(family, kind)} for family in families for kind in names(family)
+    ]
+    print_rows(rows, arguments.format)
+    return 0
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    from orchestrator.plan import plan
+
+    made = plan(_study(arguments, arguments.study))
+    if arguments.format == "table":
+        print(made.text())
+    else:
+        print_rows(made.rows(), arguments.format)
+    return 0
+
+
+def start(arguments: argparse.Namespace) -> int:
+    from orchestrator.run import start
+
+    studies = [_study(arguments, name) for name in arguments.study]  # all are checked before the first one starts
+    return max(start(study, arguments.home, address=arguments.address).exit_code for study in studies)
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    from orchestrator.run import resume
+
+    return resume(arguments.study, arguments.home, address=arguments.address).exit_code
+
+
+def status(arguments: argparse.Namespace) -> int:
+    from orchestrator.status import status
+
+    print_rows(status(arguments.home, arguments.study), arguments.format)
+    return 0
+
+
+def query(arguments: argparse.Namespace) -> int:
+    from orchestrator.answers import query
+
+    rows, columns = query(arguments)
+    print_rows(rows, arguments.format, columns)
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    from orchestrator.answers import write_report
+
+    print(write_report(arguments))
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    from orchestrator.answers import exported
+
+    text = exported(arguments)
+    if arguments.out:
+        arguments.out.write_text(text)
+    else:
+        print(text, end="")
+    return 0
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    from orchestrator.doctor import examine
+
+    rows = list(examine(arguments.home))
+    print_rows(rows, arguments.format)
+    return 0 if all(row["verdict"] == "ok" for row in rows) else 1
+
+
+def _study(arguments: argparse.Namespace, name: str) -> "Study":
+    from orchestrator.spec import Study
+
+    return Study.read(name, overrides=arguments.set, seeds=arguments.seeds)
+
+
+# ---- the parser
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with one line for an error instead of the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> Parser:
+    parser = Parser(
+        prog="ancre",
+        description="Find out how residual topology and depth should be chosen.",
+        epilog="STUDY is a study file, or the name of one that ships with ancre (`ancre kinds study` lists them).",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+
+    def add(name: str, run: Command, help: str) -> Parser:
+        made: Parser = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        made.set_defaults(run=run)
+        return made
+
+    one = add("kinds", kinds, "list what a study file can name: workloads, topologies, shipped studies, ..")
+    one.add_argument("family", nargs="?", metavar="FAMILY", help="one family only, such as topology")
+    _reads(one)
+
+    one = add("plan", plan, "say what a study would run and what that costs, without starting anything")
+    one.add_argument("study", metavar="STUDY")
+    _reads(_changes(one))
+
+    one = add("start", start, "run what is not finished yet of one or more studies")
+    one.add_argument("study", metavar="STUDY", nargs="+")
+    _runs(_changes(one))
+
+    one = add("resume", resume, "finish a study that was interrupted, from its checkpoints")
+    one.add_argument("study", metavar="NAME", help="the study's name")
+    _runs(one)
+
+    one = add("status", status, "say how far studies are, from the home folder alone")
+    one.add_argument("study", metavar="NAME", nargs="?", help="one study, trial by trial")
+    _reads(_homed(one))
+
+    one = add("query", query, "ask MLflow: the best configurations, all cells, all runs, the learned topologies")
+    one.add_argument("what", choices=("best", "cells", "runs", "topology"))
+    one.add_argument("study", metavar="STUDY", help="the study's name")
+    one.add_argument("--metric", help="rank by this metric (default: the study's)")
+    one.add_argument("--mode", choices=("min", "max"), help="which end is best (default: the study's)")
+    one.add_argument("--top", type=int, default=10, help="how many configurations `best` lists (default: %(default)s)")
+    one.add_argument("--cell", help="topology: of this cell (default: each arm's best)")
+    _reads(_homed(one))
+
+    one = add("report", report, "write one HTML file, readable offline, on one or more studies")
+    one.add_argument("study", metavar="STUDY", nargs="+", help="names of studies")
+    one.add_argument("--out", type=Path, help="the file (default: HOME/reports/NAMES.html)")
+    _homed(one)
+
+    one = add("export", export, "print a runnable study file of one configuration")
+    one.add_argument("cell", metavar="CELL", help="a cell as `ancre query` prints it; the start of its name is enough")
+    one.add_argument("--study", help="look in this study only")
+    one.add_argument("--out", type=Path, help="write to this file instead")
+    _homed(one)
+
+    one = add("doctor", doctor, "check what is installed, which devices there are, and the home folder")
+    _reads(_homed(one))
+    return parser
+
+
+def _reads(parser: Parser) -> Parser:
+    parser.add_argument("--format", choices=FORMATS, default="table", help="default: table")
+    return parser
+
+
+def _homed(parser: Parser) -> Parser:
+    parser.add_argument("--home", type=Path, default=HOME, help="where studies are kept (default: %(default)s)")
+    return parser
+
+
+def _changes(parser: Parser) -> Parser:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override the study file")
+    parser.add_argument("--seeds", help="seeds instead of the file's, such as 0..4 or 0,3")
+    return parser
+
+
+def _runs(parser: Parser) -> Parser:
+    parser.add_argument("--address", help="a Ray cluster's address (default: Ray on this machine alone)")
+    return _homed(parser)
