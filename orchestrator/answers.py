@@ -1,14 +1,12 @@
 """What `ancre query`, `report` and `export` answer, from MLflow by way of the analysis package."""
 
-import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from analysis import queries
-from analysis.store import QueryError, open_store
+from analysis.store import QueryError
 from orchestrator.errors import InputError
 from orchestrator.tracking import uri_of
 
