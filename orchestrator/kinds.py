@@ -6,6 +6,7 @@ stranger's. Either way the module defines one class `Spec`.
 
 import importlib
 import pkgutil
+import sys
 from functools import cache, partial
 from typing import Annotated, Any, NamedTuple
 
@@ -82,8 +83,9 @@ def parse(family: str, value: Any) -> Any:
 
 
 def summary(family: str, kind: str) -> str:
-    """The first line of what a kind's spec says of itself."""
-    return (find(family, kind).__doc__ or "").strip().split("\n")[0]
+    """The first line of what a kind's file says of itself."""
+    text = sys.modules[find(family, kind).__module__].__doc__ or ""
+    return text.strip().split("\n")[0]
 
 
 # Fields of a trial that take any kind of their family.

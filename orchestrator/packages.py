@@ -1,7 +1,7 @@
 """Where ancre's five packages come from, and how a Ray cluster gets them.
 
-Their names are plain (`models`, `envs`), and a stranger's package of that name earlier on the path would shadow ours. So
-every command checks that all five come from one folder.
+Their names are plain (`models`, `envs`), and a stranger's package of that name earlier on the path would shadow ours.
+So every command checks that all five come from one folder.
 """
 
 from importlib.util import find_spec
