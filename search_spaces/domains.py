@@ -60,6 +60,10 @@ class Range:
 Domain: TypeAlias = Choices | Range
 
 
+def first(domain: Domain) -> Any:
+    return domain.values[0] if isinstance(domain, Choices) else domain.low
+
+
 def same(value: Any) -> str:
     """A text that is equal for equal values: 1 and 1.0 are one value; true and 1 are two."""
 

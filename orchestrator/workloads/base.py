@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
+from pydantic_core import to_json
 
 from models.spec import Spec as FrozenSpec
 
@@ -96,4 +97,15 @@ class TrialSpec(FrozenSpec):
 
 
 def cell_hash(trial: TrialSpec) -> str:
-    return sha256(trial.model_dump_json(exclude={"seed"}).encode()).hexdigest()[:12]
+    """The hash of a trial's fields, the seed left out."""
+    return digest({name: canonical(getattr(trial, name)) for name in type(trial).model_fields if name != "seed"})
+
+
+def canonical(field: Any) -> bytes:
+    """One field of a trial as JSON, every default written out. A plan keeps these: most cells share most fields."""
+    return to_json(field, inf_nan_mode="strings")
+
+
+def digest(fields: Mapping[str, bytes]) -> str:
+    """The name of the cell with these fields, as 12 hexadecimal digits."""
+    return sha256(b"\0".join(name.encode() + b"\0" + fields[name] for name in sorted(fields))).hexdigest()[:12]
