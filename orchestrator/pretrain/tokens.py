@@ -64,13 +64,13 @@ def prepare(data: DataSpec, text: TextSpec, vocab_size: int, cache: Path) -> Spl
     fingerprint = data.fingerprint()
     tokenizer_file = _tokenizer_file(data, text, vocab_size, fingerprint, cache)
     try:
-        tokenizer_hash = sha256(tokenizer_file.read_bytes()).hexdigest()
+        content = tokenizer_file.read_bytes()
     except OSError as error:
         raise InputError(f"text.tokenizer: {str(tokenizer_file)!r} cannot be read: {error.strerror}") from error
-    key = _key(fingerprint, text.val_fraction, tokenizer_hash)
+    key = _key(fingerprint, text.val_fraction, sha256(content).hexdigest())
     folder = cache / "tokens" / key
     if not folder.exists():
-        _encode(data, text, _load_tokenizer(tokenizer_file), folder)
+        _encode(data, text, _load_tokenizer(tokenizer_file, content), folder)
     return _open(folder, vocab_size, text, key)
 
 
@@ -103,11 +103,11 @@ def _learn_bpe(documents: Iterable[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def _load_tokenizer(file: Path) -> Tokenizer:
+def _load_tokenizer(file: Path, content: bytes) -> Tokenizer:
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_file(str(file))
+        return Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing narrower
         raise InputError(f"text.tokenizer: {file} is no tokenizer.json: {error}") from error
 
