@@ -18,6 +18,9 @@ ARM = "ancre.arm"
 SEED = "ancre.seed"
 STATE = "ancre.state"  # one of STATES
 CAUSE = "ancre.cause"  # one line: why it diverged, failed or was stopped ("train/loss is not finite at step 120")
+NON_FINITE = (
+    "ancre.non_finite"  # as JSON: {metric: {"count": values left out, "first": step of the first}}; absent where none
+)
 SPEC = "ancre.spec"  # the whole trial spec as JSON; left out where longer than SPEC_LIMIT, SPEC_FILE always has it
 AXES = "ancre.axes"  # this cell's value of each axis, as JSON: {"optim.lr": 0.001}
 STEPS = "ancre.steps"  # the step of the last row of a trial that runs to its end

@@ -1,0 +1,118 @@
+"""Files of JSON lines that are safe to read while they are written: how a line is written, and which lines count.
+
+A line counts once its newline is there. A process that is killed in the middle of a write leaves a torn last line,
+which every reader ignores and the next writer removes. JSON has no NaN: a non-finite number is the string "nan", "inf"
+or "-inf".
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import InputError
+
+
+def dump(value: Mapping[str, Any]) -> bytes:
+    """One line. Raises ValueError where a non-finite number was not passed through `plain`."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def plain(metrics: Mapping[str, float]) -> dict[str, float | str]:
+    """Metrics as strict JSON can hold them."""
+    return {name: float(value) if math.isfinite(value) else str(float(value)) for name, value in metrics.items()}
+
+
+def numbers(metrics: Mapping[str, float | str]) -> dict[str, float]:
+    """The inverse of `plain`."""
+    return {name: float(value) for name, value in metrics.items()}
+
+
+class Tail:
+    """Reads the lines that were added to a file since the last look, and starts anew where the file was replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = -1
+        self._offset = 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """The new whole lines. A missing file has none.
+
+        Raises:
+            InputError: a whole line is not JSON: the file was changed by another hand.
+        """
+        try:
+            with self._path.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != self._inode:
+                    self._inode, self._offset = inode, 0
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        lines = [self._parse(line) for line in whole.splitlines()]
+        self._offset += len(whole)
+        return lines
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        try:
+            return json.loads(line)  # type: ignore[no-any-return]
+        except ValueError:
+            shown = line[:60].decode(errors="replace")
+            raise InputError(f"{self._path}: a line is not JSON: {shown!r}; restore it or delete it") from None
+
+
+class Writer:
+    """Appends whole lines to one file, after removing a torn last line. `durable`: each append reaches the disk."""
+
+    def __init__(self, path: Path, durable: bool) -> None:
+        self._durable = durable
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._size = _whole_size(path)
+        os.ftruncate(self._file, self._size)
+
+    def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Write all of `lines` or, where the disk is full, none of them (OSError)."""
+        data = b"".join(map(dump, lines))
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+            if self._durable:
+                os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        os.fsync(self._file)
+        os.close(self._file)
+
+
+def _whole_size(path: Path) -> int:
+    """Bytes up to the last newline, found from the end so that a long file costs nothing."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - 65536)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return 0
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a whole file so that a reader sees the old one or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
