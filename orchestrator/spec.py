@@ -89,15 +89,12 @@ def _named(name: str) -> str:
 
 
 def seeds_of(value: Any) -> tuple[int, ...]:
-    """The seeds of [0, 1, 2] or of "0..2", the last included. Raises ValueError, in one line."""
+    """The seeds of [0, 1, 2], of "0..2" (the last included) or of "0,3". Raises ValueError, in one line."""
+    right = 'should be a list such as [0, 1, 2], or "0..2"'
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d{1,10})\s*\.\.\s*(\d{1,10})\s*", value, re.ASCII)
-        first, last = map(int, match.groups()) if match else (1, 0)
-        if last < first:
-            raise ValueError(f'should be first..last, as "0..2" for 0, 1 and 2, got {shown(value)}')
-        value = range(first, min(last, first + MOST_SEEDS) + 1)
-    if not isinstance(value, list | tuple | range):
-        raise ValueError(f'should be a list such as [0, 1, 2], or "0..2", got {shown(value)}')
+        value = [seed for part in value.split(",") for seed in _seed_range(part, right)]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{right}, got {shown(value)}")
     if not 1 <= len(value) <= MOST_SEEDS:
         raise ValueError(f"should be 1 to {MOST_SEEDS} seeds, got {'more' if value else 'an empty list'}")
     for place, seed in enumerate(value):
@@ -106,6 +103,14 @@ def seeds_of(value: Any) -> tuple[int, ...]:
         if seed in value[:place]:
             raise ValueError(f"should name each seed once, got {seed} twice")
     return tuple(value)
+
+
+def _seed_range(text: str, right: str) -> range:
+    match = re.fullmatch(r"\s*(\d{1,10})\s*(?:\.\.\s*(\d{1,10})\s*)?", text, re.ASCII)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if last < first:
+        raise ValueError(f"{right}, got {text!r}")
+    return range(first, min(last, first + MOST_SEEDS) + 1)
 
 
 def _arm_table(value: Any) -> Any:

@@ -64,6 +64,17 @@ def first(domain: Domain) -> Any:
     return domain.values[0] if isinstance(domain, Choices) else domain.low
 
 
+def text(domain: Domain) -> str:
+    """A domain as a person reads it."""
+    if isinstance(domain, Choices):
+        return ", ".join(str(value) for value in domain.values)
+    return (
+        f"{domain.low} to {domain.high}"
+        + (" log" if domain.log else "")
+        + (f" by {domain.step}" if domain.step else "")
+    )
+
+
 def same(value: Any) -> str:
     """A text that is equal for equal values: 1 and 1.0 are one value; true and 1 are two."""
 
