@@ -132,12 +132,14 @@ def load_state(file: Path) -> Any:
     """The tensors and numbers in a file that torch.save wrote. Everything that reads one comes through here.
 
     Raises:
-        InputError: it holds anything else, which is never unpickled: a pickle can run code.
+        InputError: it holds anything else, which is never unpickled, for a pickle can run code; or it is no such file.
     """
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(f"{file}: refused: it holds more than tensors and numbers") from error
+    except Exception as error:  # what torch makes of arbitrary bytes: RuntimeError, EOFError, KeyError, ..
+        raise InputError(f"{file}: not written by torch.save ({type(error).__name__})") from error
 
 
 def _difference(theirs: Any, ours: Any, path: str = "") -> str:
