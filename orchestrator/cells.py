@@ -13,14 +13,15 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from orchestrator.arms import Arm, Branch
-from orchestrator.complaints import complaint, keys, loosely_read, shown
+from orchestrator.complaints import complaint, loosely_read, shown
+from orchestrator.complaints import keys as known_keys
 from orchestrator.errors import InputError
-from orchestrator.merge import Table
 from orchestrator.workloads.base import TrialSpec, canonical, digest
 from search_spaces.domains import same
 from search_spaces.samplers import Assignment
 
 Key: TypeAlias = tuple[Any, ...]
+Section: TypeAlias = tuple[Any, bytes]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Assembly:
     def __init__(self, spec: type[TrialSpec], arms: Mapping[str, Arm]) -> None:
         self._spec, self._arms = spec, arms
         self._fields = [name for name in spec.model_fields if name != "seed"]
-        self._checked: dict[Key, tuple[Any, bytes]] = {}  # a section at some values: itself, and its JSON
+        # (arm, branch) -> field -> values of the axes in it -> the section, checked, and its JSON
+        self._checked: dict[tuple[str, int], dict[str, dict[Key, Section]]] = {}
 
     def cell(self, arm_name: str, values: Assignment) -> Cell:
         """The cell of an arm at these values of its axes.
@@ -54,37 +56,41 @@ class Assembly:
         arm = self._arms[arm_name]
         number = arm.branch(values)
         branch = arm.branches[number]
-        keys = {field: self._key(arm_name, number, branch, field, values) for field in self._fields}
+        checked = self._checked.setdefault((arm_name, number), {field: {} for field in self._fields})
         try:
-            if not all(key in self._checked for key in keys.values()):
-                self._check(branch.trial(self._spec, values), keys, arm, values)
-            sections = {field: self._checked[key] for field, key in keys.items()}
+            keys = {field: _key(branch, field, values) for field in self._fields}
+            if not all(key in checked[field] for field, key in keys.items()):
+                for field, section in self._check(arm, branch, values).items():
+                    checked[field][keys[field]] = section
+            sections = {field: checked[field][key] for field, key in keys.items()}
             trial = self._spec.model_validate({field: section for field, (section, _) in sections.items()})
         except ValidationError as error:
             raise InputError(self._complaint(error, arm, branch, values)) from error
         return Cell(arm_name, values, trial, digest({field: text for field, (_, text) in sections.items()}))
 
-    def _key(self, arm: str, number: int, branch: Branch, field: str, values: Assignment) -> Key:
-        return (arm, number, field, *(_hashable(values[axis]) for axis in branch.sections.get(field, ())))
-
-    def _check(self, table: Table, keys: Mapping[str, Key], arm: Arm, values: Assignment) -> None:
+    def _check(self, arm: Arm, branch: Branch, values: Assignment) -> dict[str, Section]:
+        table = branch.trial(self._spec, values)
         trial = self._spec.model_validate(table)
         if fault := loosely_read(table, trial):
             loc, message = fault
             raise InputError(f"{arm.path(loc, values)}: {message}")
-        for field, key in keys.items():
-            section = getattr(trial, field)
-            self._checked[key] = section, canonical(section)
+        sections = {field: getattr(trial, field) for field in self._fields}
+        return {field: (section, canonical(section)) for field, section in sections.items()}
 
     def _complaint(self, error: ValidationError, arm: Arm, branch: Branch, values: Assignment) -> str:
         table = branch.trial(self._spec, values)
-        line = complaint(error, lambda loc: arm.path(loc, values), lambda loc: keys(self._spec, table, loc))
+        line = complaint(error, lambda loc: arm.path(loc, values), lambda loc: known_keys(self._spec, table, loc))
         where = [f"in arm {arm.name}"] if len(self._arms) > 1 else []
         if values and not all(fault["loc"] for fault in error.errors(include_url=False)):  # a check across sections
             where.append("at " + ", ".join(f"{axis} = {shown(value)}" for axis, value in values.items()))
         return f"{line} ({' '.join(where)})" if where else line
 
 
+def _key(branch: Branch, field: str, values: Assignment) -> Key:
+    axes = branch.sections.get(field)
+    return tuple([_hashable(values[axis]) for axis in axes]) if axes else ()
+
+
 def _hashable(value: Any) -> Any:
     """Equal for equal values only: True is not 1."""
-    return (type(value), value) if isinstance(value, int | float | str) else same(value)
+    return value if type(value) in (float, int, str) else (same(value),)
