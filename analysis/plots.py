@@ -124,7 +124,9 @@ def linear_network(
 
 def forest(rows: Sequence[tuple[Series, Sequence[float], tuple[float, float] | None]], metric: str, key: str) -> str:
     """One row an arm: each seed's value, their mean and its 95 % interval; the first row's mean as a line."""
-    with _figure(WIDTH, 0.75 + 0.34 * len(rows), key) as figure:
+    height = 0.55 + 0.34 * len(rows)
+    with _figure(WIDTH, height, key) as figure:
+        figure.subplots_adjust(top=1 - 0.05 / height)
         axes = figure.subplots()
         values = [value for _, seeds, _ in rows for value in seeds]
         for y, (series, seeds, interval) in enumerate(rows):
@@ -139,7 +141,7 @@ def forest(rows: Sequence[tuple[Series, Sequence[float], tuple[float, float] | N
         figure.subplots_adjust(left=(0.35 + 0.075 * max(map(len, labels))) / WIDTH)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(f"{metric} (points: means; bars: 95 % intervals; ticks: seeds)")
+        axes.set_xlabel(metric)
         if min(values) > 0 and max(values) > 30 * min(values):
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

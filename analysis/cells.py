@@ -1,0 +1,282 @@
+"""How runs become a ranking: cells with n, mean and spread over seeds, and the arms that they belong to.
+
+A cell is a configuration without its seed. Cells rank in this order: all planned seeds finished; some finished; stopped
+by the scheduler; nothing finished yet; diverged; failed. Inside each by their mean. So a cell with a missing seed never
+passes for a complete one, and a diverged one stays in the list, last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from analysis import names
+from analysis.intervals import Summary, summarize
+from analysis.store import QueryError, Run, Store, Study, near
+
+COMPLETE, INCOMPLETE, STOPPED, UNFINISHED, DIVERGED, FAILED = RANKS = (
+    "complete",
+    "incomplete",
+    "stopped",
+    "unfinished",
+    "diverged",
+    "failed",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration over its seeds. `summary` counts the finished runs; of a stopped cell, the stopped ones."""
+
+    cell: str
+    arm: str
+    axes: Mapping[str, Any]
+    spec: Mapping[str, Any]  # without its seed
+    status: str  # one of RANKS
+    summary: Summary
+    values: Mapping[int, float]  # seed -> last value of the metric, of the counted runs
+    missing: tuple[int, ...]  # planned seeds that are not counted
+    reason: str  # why it is not complete; "" where it is
+    runs: tuple[Run, ...]  # all of them, by seed
+
+    @property
+    def counted(self) -> tuple[Run, ...]:
+        return tuple(run for run in self.runs if run.seed in self.values)
+
+    def row(self) -> dict[str, Any]:
+        """For a table or JSON. `runs` are MLflow run ids."""
+        return {
+            "cell": self.cell,
+            "arm": self.arm,
+            "status": self.status,
+            **asdict(self.summary),
+            "seeds": list(self.values),
+            "missing": list(self.missing),
+            "reason": self.reason,
+            "axes": dict(self.axes),
+            "values": list(self.values.values()),
+            "runs": [run.run_id for run in self.runs],
+            "spec": dict(self.spec),
+        }
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A best learning rate at the end of its bracket: the optimum may lie beyond, so try `suggested`."""
+
+    axis: str
+    value: float
+    side: str  # lowest or highest
+    suggested: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison: how much tuning it was given, and what came out."""
+
+    arm: str
+    planned: int | None  # configurations; None where the plan was not recorded
+    configurations: int  # of which at least one run was recorded
+    runs: int
+    brackets: Mapping[str, Any]  # axis -> its values
+    best: Cell | None  # None where no run has a value
+    edge: Edge | None
+
+    def row(self) -> dict[str, Any]:
+        best = self.best.row() if self.best else {}
+        shown = ("cell", "status", "n", "mean", "sd", "low", "high")
+        edge = asdict(self.edge) if self.edge else None
+        planned = {"planned": self.planned, "configurations": self.configurations, "runs": self.runs}
+        return {"arm": self.arm, **planned, **{key: best.get(key) for key in shown}, "edge": edge} | {
+            "brackets": dict(self.brackets)
+        }
+
+
+def metric_of(study: Study, metric: str | None = None) -> str:
+    """The metric asked for, else the study's, else one that its runs have.
+
+    Raises:
+        QueryError: no run logged it.
+    """
+    logged = {name for run in study.runs for name in run.metrics}
+    usual = [name for name in (names.VAL_PERPLEXITY, names.VAL_LOSS, names.TRAIN_LOSS) if name in logged]
+    metric = metric or study.metric or next(iter([*usual, *sorted(logged)]), None)
+    if metric is None or not logged:
+        raise QueryError(f"study {study.name!r}: no run has logged a metric yet ({len(study.runs)} runs read)")
+    if metric not in logged:
+        shown = [name for name in logged if not name.startswith(names.AXIS_METRIC)]
+        raise QueryError(f"no run of study {study.name!r} logged the metric {metric!r}{near(metric, shown)}")
+    return metric
+
+
+def rank(store: Store, study: Study, metric: str, mode: str | None = None) -> list[Cell]:
+    """Every cell of a study, best first."""
+    mode = mode or study.mode
+    if mode not in ("min", "max"):
+        raise QueryError(f"mode {mode!r}: it is min or max")
+    by_cell: defaultdict[str, list[Run]] = defaultdict(list)
+    for run in study.runs:
+        by_cell[run.cell].append(run)
+    found = [_cell(store, study, sorted(group, key=lambda run: run.seed), metric) for group in by_cell.values()]
+    sign = 1 if mode == "min" else -1
+
+    def key(cell: Cell) -> tuple[int, float, str]:
+        mean = cell.summary.mean
+        return RANKS.index(cell.status), math.inf if mean is None else sign * mean, cell.cell
+
+    return sorted(found, key=key)
+
+
+def _cell(store: Store, study: Study, group: Sequence[Run], metric: str) -> Cell:
+    finite = {run.seed: run.metrics[metric] for run in group if math.isfinite(run.metrics.get(metric, math.nan))}
+    finished = {run.seed: finite[run.seed] for run in group if run.state == names.FINISHED and run.seed in finite}
+    stopped = {run.seed: finite[run.seed] for run in group if run.state == names.STOPPED and run.seed in finite}
+    values = finished or stopped
+    missing = tuple(seed for seed in study.seeds if seed not in values)
+    trouble = [_trouble(run, metric) for run in group if run.seed not in finished]
+    absent = sorted(set(study.seeds) - {run.seed for run in group})
+    if absent:
+        trouble.append(f"not started: {_seeds(absent)}")
+    if any(_diverged(run, metric) for run in group):
+        status = DIVERGED
+    elif any(run.state == names.FAILED for run in group):
+        status = FAILED
+    elif finished:
+        status = INCOMPLETE if missing else COMPLETE
+    else:
+        status = STOPPED if stopped else UNFINISHED
+    spec = store.spec(group[0])
+    return Cell(
+        cell=group[0].cell,
+        arm=group[0].arm,
+        axes=group[0].axes,
+        spec={key: value for key, value in spec.items() if key != "seed"},
+        status=status,
+        summary=summarize(list(values.values())),
+        values=values,
+        missing=missing,
+        reason="; ".join(trouble),
+        runs=tuple(group),
+    )
+
+
+def _diverged(run: Run, metric: str) -> bool:
+    """Also a run that ended well in name, with a last value that is not finite."""
+    ended = run.state in (names.FINISHED, names.STOPPED)
+    return run.state == names.DIVERGED or (ended and metric in run.metrics and not math.isfinite(run.metrics[metric]))
+
+
+def _trouble(run: Run, metric: str) -> str:
+    """Why a run is not among the finished ones."""
+    if run.state == names.FINISHED:
+        value = run.metrics.get(metric)
+        return f"seed {run.seed}: " + (f"{metric} never logged" if value is None else f"{metric} ended as {value}")
+    return f"seed {run.seed} {run.state}" + (f": {run.cause}" if run.cause else "")
+
+
+def _seeds(seeds: Iterable[int]) -> str:
+    listed = [str(seed) for seed in seeds]
+    return f"seed{'s' if len(listed) > 1 else ''} {', '.join(listed)}"
+
+
+def compare(study: Study, ranked: Sequence[Cell]) -> list[Arm]:
+    """The arms of a study from its ranked cells, in the study file's order."""
+    by_arm: dict[str, list[Cell]] = {arm: [] for arm in study.arms}
+    for arm in dict.fromkeys(run.arm for run in study.runs):
+        by_arm.setdefault(arm, [])
+    for cell in ranked:
+        by_arm[cell.arm].append(cell)
+    found = []
+    for arm, group in by_arm.items():
+        planned = study.arms.get(arm, {})
+        brackets = planned.get("axes") or _seen(group)
+        first = next((cell for cell in group if cell.summary.mean is not None), None)
+        found.append(
+            Arm(
+                arm=arm,
+                planned=planned.get("configurations"),
+                configurations=len(group),
+                runs=sum(len(cell.runs) for cell in group),
+                brackets=brackets,
+                best=first,
+                edge=_edge(first, brackets) if first else None,
+            )
+        )
+    return found
+
+
+def _seen(group: Sequence[Cell]) -> dict[str, list[Any]]:
+    """The values of each axis among cells, where the plan was not recorded."""
+    values: defaultdict[str, list[Any]] = defaultdict(list)
+    for cell in group:
+        for axis, value in cell.axes.items():
+            if value not in values[axis]:
+                values[axis].append(value)
+    return {axis: sorted(seen, key=lambda value: (str(type(value)), value)) for axis, seen in values.items()}
+
+
+def _edge(cell: Cell, brackets: Mapping[str, Any]) -> Edge | None:
+    """The learning rate of a cell, where it is the lowest or highest of a list of at least two."""
+    for axis, bracket in brackets.items():
+        value = cell.axes.get(axis)
+        if axis.rpartition(".")[2] != "lr" or not isinstance(bracket, list) or not isinstance(value, int | float):
+            continue
+        rates = sorted(float(rate) for rate in bracket)
+        if len(rates) < 2 or value not in (rates[0], rates[-1]):
+            continue
+        factor = rates[1] / rates[0] if value == rates[0] else rates[-1] / rates[-2]
+        suggested = [value / factor**2, value / factor, value] if value == rates[0] else [value, value * factor]
+        if value == rates[-1]:
+            suggested.append(value * factor**2)
+        side = "lowest" if value == rates[0] else "highest"
+        return Edge(axis, float(value), side, tuple(float(f"{rate:.3g}") for rate in suggested))
+    return None
+
+
+def baseline(study: Study, found: Sequence[Arm]) -> Arm | None:
+    """The arm that others are measured against: the one whose topology is `cascaded`, else one named baseline."""
+    for arm in found:
+        topology = arm.best.spec.get("topology", {}) if arm.best else {}
+        if topology.get("kind") == "cascaded" or arm.arm in ("cascaded", "baseline"):
+            return arm
+    return None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far one cell is from another."""
+
+    mean: float  # of new - old; in orders of magnitude, log10(new / old), where `decades`
+    low: float | None  # 95 % Student-t interval; None with fewer than two common seeds
+    high: float | None
+    n: int  # seeds that both have
+    decades: bool
+
+    @property
+    def lower(self) -> bool:
+        return self.mean < 0
+
+    @property
+    def clear(self) -> bool:
+        """The interval excludes zero."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+def gap(new: Cell, old: Cell) -> Gap | None:
+    """The difference of two cells, paired by seed where they have two seeds in common; None where one has no mean.
+
+    Means that are positive and a factor of ten or more apart are compared by their logarithms.
+    """
+    if new.summary.mean is None or old.summary.mean is None:
+        return None
+    values = [*new.values.values(), *old.values.values()]
+    decades = min(values) > 0 and not 0.1 < new.summary.mean / old.summary.mean < 10
+    scale = math.log10 if decades else float
+    shared = [seed for seed in new.values if seed in old.values]
+    found = summarize([scale(new.values[seed]) - scale(old.values[seed]) for seed in shared])
+    if found.mean is None or found.low is None:
+        return Gap(scale(new.summary.mean) - scale(old.summary.mean), None, None, len(shared), decades)
+    return Gap(found.mean, found.low, found.high, found.n, decades)

@@ -1,0 +1,81 @@
+"""The sections of a report, a file each: from a study's facts to HTML, or to a line that says why there is none.
+
+What they share is here: the look of an arm, the ids of figures, and the command that gives a figure's numbers.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from analysis.cells import Cell
+from analysis.facts import Facts
+from analysis.page import NONE, Html, element, interval, number, value
+from analysis.plots import Series
+
+DOT = "\N{MIDDLE DOT}"  # in a table: this arm has no such axis
+
+
+def command(facts: Facts, question: str, *options: str) -> str:
+    """The `ancre query` that gives the numbers of a figure."""
+    metric = ["--metric", facts.metric] if facts.metric and facts.metric != facts.study.metric else []
+    return _line(["ancre", "query", question], [facts.study.name], [*metric, *options])
+
+
+def again(studies: Sequence[Facts]) -> str:
+    """The command that writes the whole report."""
+    return _line(["ancre", "report"], [facts.study.name for facts in studies], [])
+
+
+def _line(start: list[str], names: list[str], options: list[str]) -> str:
+    """A shell line; names with a leading dash go behind `--`."""
+    dashed = any(name.startswith("-") for name in names)
+    return shlex.join([*start, *options, "--", *names] if dashed else [*start, *names, *options])
+
+
+def looks(facts: Facts) -> dict[str, Series]:
+    """Each shown arm's look, the same in every figure. Number 0 is the baseline's alone."""
+    base = facts.baseline.arm if facts.baseline else None
+    others = [arm.arm for arm in facts.shown if arm.arm != base]
+    found = {arm: Series(arm, k) for k, arm in enumerate(others, start=1)}
+    return found if base is None else {base: Series(base, 0), **found}
+
+
+def key(facts: Facts, figure: str) -> str:
+    """The prefix of a figure's ids, which no other figure on the page has."""
+    return f"s{facts.number}-{figure}"
+
+
+def left_out(facts: Facts) -> str:
+    """The end of a caption where not all arms are drawn."""
+    count = sum(arm.best is not None for arm in facts.arms) - len(facts.shown)
+    return f" Drawn are the {len(facts.shown)} best arms; {count} more are left out." if count > 0 else ""
+
+
+def short_axes(axes: Sequence[str]) -> list[str]:
+    """Axis names for a table's head: their last word where that is enough."""
+    words = [axis.rpartition(".")[2] for axis in axes]
+    return [word if words.count(word) == 1 else axis for axis, word in zip(axes, words, strict=True)]
+
+
+def axis_value(cell: Cell, axis: str) -> str:
+    return value(cell.axes[axis]) if axis in cell.axes else DOT
+
+
+def status(cell: Cell) -> Html:
+    return element("span", cell.status, class_=f"tag {cell.status}")
+
+
+def cell_name(cell: Cell) -> Html:
+    return element("code", cell.cell)
+
+
+def spread(cell: Cell) -> str:
+    """The interval of a cell's mean, or why it has none."""
+    if cell.summary.n == 1:
+        return "one seed"
+    return interval(cell.summary.low, cell.summary.high) or NONE
+
+
+def mean(cell: Cell) -> str:
+    return number(cell.summary.mean)

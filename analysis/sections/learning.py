@@ -1,0 +1,77 @@
+"""Learning curves with their intervals, for linear networks beside theory, and steps saved at equal metric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from analysis import curves, plots
+from analysis.facts import Facts
+from analysis.page import Html, element, figure, join, number, percent, table
+from analysis.published import at
+from analysis.sections import command, key, left_out, looks
+
+SHRINK = 0.1  # lambda of the theory curve
+Theory = list[tuple[str, Sequence[float], Sequence[float]]]
+
+
+def learning(facts: Facts) -> Html:
+    look = looks(facts)
+    arms = [(look[arm], curve) for arm, curve in facts.curves.items()]
+    if not arms:
+        return element("p", "No learning curve: no arm has runs with a finite value at a step in common.")
+    caption = f"Each arm's best configuration, mean over its seeds with the 95 % interval.{left_out(facts)}"
+    if facts.study.workload == "lnn":
+        theory, said = _theory(facts)
+        picture, caption = plots.linear_network(arms, theory, key(facts, "curves")), f"{caption} {said}"
+    else:
+        picture = plots.learning_curves(arms, str(facts.metric), key(facts, "curves"))
+    return join(figure(Html(picture), caption, command(facts, "curves", "--format", "csv")), _saved(facts))
+
+
+def _theory(facts: Facts) -> tuple[Theory, str]:
+    """The bounds of section 3.2, over the slowest arm's steps."""
+    spec = facts.winner.spec if facts.winner else {}
+    depth, rate = at(spec, "model.depth"), at(spec, "optim.lr")
+    if not isinstance(depth, int) or depth < 3 or not isinstance(rate, int | float):
+        return [], "No theory curve: it needs a depth of 3 or more and a learning rate."
+    slowest = max(facts.curves.values(), key=lambda curve: curve.mean[-1])
+    steps = np.linspace(1, slowest.steps[-1], 200).tolist()
+    anchor = (slowest.steps[-1] * rate, slowest.mean[-1])
+    start = max(curve.mean[0] for curve in facts.curves.values())
+    slow = [curves.sublinear(step * rate, depth, anchor) for step in steps]
+    fast = [curves.linear(step * rate, start, SHRINK) for step in steps]
+    exponent = f"{(depth - 1) / (depth - 2):.3g}"
+    drawn: Theory = [
+        (f"theory for 0:1, 1/t^{exponent}", steps, slow),
+        (f"theory for 0:{depth - 1}, L(0) exp(-2 (1-λ)² t)", steps, fast),
+    ]
+    return drawn, (
+        "Grey: the lower bound of the shortcut 0:1, drawn through the last point of the slowest arm as only its slope"
+        f" is the theorem's, and the upper bound of 0:{depth - 1} with λ = {SHRINK}; t is step times learning rate"
+        " (arXiv 2602.09009, theorems 3.2 and 3.3, appendix C.4)."
+    )
+
+
+def _saved(facts: Facts) -> Html:
+    """Steps saved at matched metric, an arm a row."""
+    if facts.baseline is None or not facts.steps:
+        return element(
+            "p", "Steps saved: not known without the curves of a baseline and of another arm.", class_="muted"
+        )
+    some = next(iter(facts.steps.values())).mean
+    rows = [
+        [
+            arm,
+            "never reached" if steps.mean.step is None else f"step {steps.mean.step:,.0f}",
+            "never" if steps.mean.share is None else percent(steps.mean.share),
+            ", ".join("never" if seed.share is None else percent(seed.share) for seed in steps.seeds),
+        ]
+        for arm, steps in facts.steps.items()
+    ]
+    text = (
+        f"Steps saved at matched {facts.metric}: {facts.baseline.arm} ends at {number(some.target)} in step"
+        f" {some.baseline:,}; the mean curve of each other arm first has that value at:"
+    )
+    return join(element("p", text), table(["arm", "reached", "steps saved", "each seed alone"], rows, [2]))
