@@ -12,7 +12,11 @@ from models.optim.sgd import Spec as Sgd
 from orchestrator import kinds
 from orchestrator.errors import InputError
 
-OUTSIDE = "from models.optim.base import OptimSpec\nclass Spec(OptimSpec):\n    'Mine.'\n    decay: float = 0.5\n"
+OUTSIDE = """'What this file is for.'
+from models.optim.base import OptimSpec
+class Spec(OptimSpec):
+    decay: float = 0.5
+"""
 
 
 class Holder(BaseModel):
@@ -40,8 +44,8 @@ def test_a_kind_is_a_file_of_its_family() -> None:
     assert kinds.find("optim", "sgd") is Sgd
 
 
-def test_summary_is_the_first_line_of_the_docstring() -> None:
-    assert kinds.summary("optim", "sgd") == "Gradient descent with a fixed step size, with or without momentum."
+def test_summary_is_the_first_line_of_the_file() -> None:
+    assert kinds.summary("optim", "sgd").startswith("Gradient descent, plain or with momentum")
 
 
 def test_a_table_is_read_as_its_kind_and_written_whole() -> None:
@@ -60,7 +64,7 @@ def test_a_dotted_path_reaches_outside(outside: Path) -> None:
     held = Holder(optim={"kind": "stranger.good", "lr": 1.0})
     assert isinstance(held.optim, OptimSpec)
     assert held.model_dump() == {"optim": {"kind": "stranger.good", "lr": 1.0, "decay": 0.5}}
-    assert kinds.summary("optim", "stranger.good") == "Mine."
+    assert kinds.summary("optim", "stranger.good") == "What this file is for."
 
 
 @pytest.mark.parametrize(
