@@ -221,6 +221,15 @@ class Study(BaseModel):
             raise ValueError(f"workload {info.data['workload']!r} logs no {metric!r}{did_you_mean(metric, logged)}")
         return metric or spec.default_metric
 
+    @field_validator("published")
+    @classmethod
+    def _known_table(cls, published: str | None) -> str | None:
+        if published is not None:
+            from analysis.published import table
+
+            table(published)
+        return published
+
     @property
     def trial_spec(self) -> type[TrialSpec]:
         """The workload's spec."""

@@ -17,7 +17,7 @@ from models.wiring import WiredSpec, Wiring
 class Spec(WiredSpec):
     """`path` of a topology.json and, where it holds several, the `network`; or the matrix itself, as `weights`.
 
-    A path that does not exist yet is kept: the study still validates, and `check` refuses to train it.
+    A path that does not exist yet is kept: a study can be planned before the run that writes it, but not built.
     """
 
     kind: Literal["frozen"] = "frozen"
@@ -55,16 +55,15 @@ class Spec(WiredSpec):
 
     def check(self, depth: int) -> None:
         super().check(depth)
-        if self.weights is None:
-            raise ValueError(f"{self.path}: no such topology file yet")
-        if len(self.weights) != depth + 1:
+        if self.weights is not None and len(self.weights) != depth + 1:
             raise ValueError(f"the frozen topology is of {len(self.weights) - 1} blocks, this network has {depth}")
 
     def num_coefficients(self, depth: int) -> int:
         return 0
 
     def wiring(self, depth: int) -> Wiring:
-        assert self.weights is not None and self.inner_residual is not None
+        if self.weights is None or self.inner_residual is None:
+            raise ValueError(f"{self.path}: no such topology file yet")
         weights = {(i, j): weight for i, row in enumerate(self.weights) for j, weight in enumerate(row) if weight}
         return Wiring(depth, weights, "constant", inner_residual=self.inner_residual)
 
