@@ -3,11 +3,13 @@
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from analysis import queries
-from analysis.store import QueryError
+from analysis.store import QueryError, open_store
 from orchestrator.errors import InputError
+from orchestrator.export import study_of, trial_of
 from orchestrator.tracking import uri_of
 
 Rows = list[dict[str, Any]]
@@ -44,8 +46,7 @@ def _cells(rows: Rows) -> tuple[Rows, Sequence[str]]:
 
 
 def _runs(asked: Namespace) -> tuple[Rows, Sequence[str]]:
-    with asking():
-        rows, axes = _with_axes([run.row() for run in queries.runs(asked.study, uri_of(asked.home))])
+    rows, axes = _with_axes([run.row() for run in queries.runs(asked.study, uri_of(asked.home))])
     return rows, ["trial", "arm", *axes, "seed", "state", "value", "cause"]
 
 
@@ -71,3 +72,26 @@ ANSWERS: Mapping[str, Callable[[Namespace], tuple[Rows, Sequence[str]]]] = {
     "runs": _runs,
     "topology": _topology,
 }
+
+
+def write_report(asked: Namespace) -> Path:
+    """The file that was written."""
+    from analysis.report import report  # draws: matplotlib takes half a second
+
+    out = asked.out or asked.home / "reports" / f"{'+'.join(asked.study)}.html"
+    with asking():
+        return report(asked.study, out, uri_of(asked.home))
+
+
+def exported(asked: Namespace) -> str:
+    """A study file of the one configuration whose cell begins with `asked.cell`."""
+    with asking():
+        store = open_store(uri_of(asked.home))
+        studies = [store.study(name) for name in ([asked.study] if asked.study else store.names())]
+        found = {run.cell: (study, run) for study in studies for run in study.runs if run.cell.startswith(asked.cell)}
+        if len(found) != 1:
+            number = f"{len(found)} configurations begin" if found else "no configuration begins"
+            raise InputError(f"{number} with {asked.cell!r}; `ancre query cells STUDY` lists them")
+        ((study, run),) = found.values()
+        spec = store.spec(run)
+    return study_of(trial_of(spec), study.seeds or {run.seed}).to_toml()
