@@ -1,6 +1,6 @@
 """A topology that is not one of ours, nor a list of weights: each step adds a running average of all earlier states.
 
-    e_1 = h_0,   e_j = (e_{j-1} + h_{j-1}) / 2,   h_j = r_j(h_{j-1}) + a_j e_j
+e_1 = h_0,   e_j = (e_{j-1} + h_{j-1}) / 2,   h_j = r_j(h_{j-1}) + a_j e_j
 """
 
 from __future__ import annotations
