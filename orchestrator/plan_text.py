@@ -57,11 +57,12 @@ def _columns(rows: Iterator[Sequence[str]]) -> Iterator[str]:
 
 
 def _duration(plan: Plan) -> str:
-    hours = f"{plan.hours:.2g} hours" if plan.hours >= 1 else f"{plan.hours * 60:.2g} minutes"
+    hours, unit = (plan.hours, "hours") if plan.hours >= 1 else (plan.hours * 60, "minutes")
+    time = f"{float(f'{hours:.2g}'):,g} {unit}"
     if plan.device != "cpu":
         many = f"{plan.units} {plan.device}{'s' if plan.units > 1 else ''}"
-        return f"estimate: {hours} on {many}"
-    return f"estimate: {hours} on this machine's {plan.machine.cpus} CPUs, {plan.at_once} trials at once"
+        return f"estimate: {time} on {many}"
+    return f"estimate: {time} on this machine's {plan.machine.cpus} CPUs, {plan.at_once} trials at once"
 
 
 def notes(plan: Plan) -> Iterator[str]:
