@@ -202,7 +202,7 @@ def compare(study: Study, ranked: Sequence[Cell]) -> list[Arm]:
                 runs=sum(len(cell.runs) for cell in group),
                 brackets=brackets,
                 best=first,
-                edge=_edge(first, brackets) if first else None,
+                edge=edge(first, brackets) if first else None,
             )
         )
     return found
@@ -218,25 +218,25 @@ def _seen(group: Sequence[Cell]) -> dict[str, list[Any]]:
     return {axis: sorted(seen, key=lambda value: (str(type(value)), value)) for axis, seen in values.items()}
 
 
-def _edge(cell: Cell, brackets: Mapping[str, Any]) -> Edge | None:
-    """The learning rate of a cell, where it is the lowest or highest of a list of at least two."""
+def edge(cell: Cell, brackets: Mapping[str, Any]) -> Edge | None:
+    """The learning rate of a cell, where it is the lowest or the highest of a list of at least two."""
     for axis, bracket in brackets.items():
         value = cell.axes.get(axis)
-        if axis.rpartition(".")[2] != "lr" or not isinstance(bracket, list) or not isinstance(value, int | float):
+        if axis.rpartition(".")[2] != "lr" or not isinstance(bracket, list) or len(bracket) < 2:
             continue
-        rates = sorted(float(rate) for rate in bracket)
-        if len(rates) < 2 or value not in (rates[0], rates[-1]):
-            continue
-        factor = rates[1] / rates[0] if value == rates[0] else rates[-1] / rates[-2]
-        suggested = [value / factor**2, value / factor, value] if value == rates[0] else [value, value * factor]
+        rates = sorted(bracket)
+        if value == rates[0]:
+            return Edge(axis, value, "lowest", _geometric(value, rates[0] / rates[1])[::-1])
         if value == rates[-1]:
-            suggested.append(value * factor**2)
-        side = "lowest" if value == rates[0] else "highest"
-        return Edge(axis, float(value), side, tuple(float(f"{rate:.3g}") for rate in suggested))
+            return Edge(axis, value, "highest", _geometric(value, rates[-1] / rates[-2]))
     return None
 
 
-def baseline(study: Study, found: Sequence[Arm]) -> Arm | None:
+def _geometric(start: float, factor: float) -> tuple[float, ...]:
+    return tuple(float(f"{start * factor**k:.3g}") for k in range(3))
+
+
+def baseline(found: Sequence[Arm]) -> Arm | None:
     """The arm that others are measured against: the one whose topology is `cascaded`, else one named baseline."""
     for arm in found:
         topology = arm.best.spec.get("topology", {}) if arm.best else {}

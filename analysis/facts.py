@@ -89,7 +89,7 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
         return Facts(study, None, mode, (), tuple(cells.compare(study, [])), None, (), gaps=(str(error),))
     ranked = cells.rank(store, study, metric, mode)
     arms = cells.compare(study, ranked)
-    base = cells.baseline(study, arms)
+    base = cells.baseline(arms)
     shown = _shown(arms, ranked, base)
     histories = {arm.arm: store.history(arm.best.counted, metric) for arm in shown if arm.best}
     curves = {arm: curve for arm, runs in histories.items() if (curve := average(list(runs.values())))}

@@ -67,13 +67,10 @@ def number(value: float | None, digits: int = 4) -> str:
         return NONE
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{MINUS if value < 0 else ''}∞"
-    text = f"{value:.{digits}g}"
-    if "e" in text:
-        mantissa, exponent = text.split("e")
-        text = f"{mantissa}e{int(exponent)}"
-    elif value and abs(value) < 1000:
-        text = f"{value:.{max(digits - 1 - math.floor(math.log10(abs(value))), 0)}f}"
-    return text.replace("-", MINUS)
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    exponent = int(power)
+    fixed = f"{value:.{max(digits - 1 - exponent, 0)}f}" if value else "0"
+    return (fixed if -4 <= exponent < 6 else f"{mantissa}e{exponent}").replace("-", MINUS)
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -85,7 +82,7 @@ def percent(share: float | None, digits: int = 0) -> str:
 
 
 def p_value(p: float | None) -> str:
-    return f"p = {p:.2g}" if p is not None else ""
+    return NONE if p is None else f"{p:.2g}"
 
 
 def value(item: object) -> str:

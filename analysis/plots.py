@@ -30,7 +30,7 @@ INK, MUTED, LINES, PAPER = "#010101", "#020202", "#030303", "#fdfdfd"
 SERIES = tuple(f"#04040{k}" for k in range(8))  # stand-ins of --series-0..7; 0 is the baseline's
 PARTS = ("#050500", "#050501", "#050502")  # of --part-0..2: first, middle, previous
 ON_DARK, ON_LIGHT = "#ffffff", "#1b1b1b"  # text on a coloured cell, whatever the paper
-DASHES = ((0, ()), (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+DASHES = ((0, (5, 1.5)), (0, ()), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # the first is the baseline's
 MARKERS = "osD^vPX*"
 VARIABLES = {INK: "--ink", MUTED: "--muted", LINES: "--rule", PAPER: "--paper"} | {
     **{colour: f"--series-{k}" for k, colour in enumerate(SERIES)},
@@ -77,7 +77,7 @@ class Series:
 
     @property
     def dash(self) -> Any:
-        return DASHES[self.style // len(SERIES) % len(DASHES)] if self.style else DASHES[1]
+        return DASHES[1 + self.style // len(SERIES) % 3] if self.style else DASHES[0]
 
     @property
     def marker(self) -> str:
@@ -135,7 +135,7 @@ def forest(rows: Sequence[tuple[Series, Sequence[float], tuple[float, float] | N
                 axes.plot(interval, [y, y], color=series.colour, linewidth=2.2, solid_capstyle="butt")
             axes.plot(seeds, [y] * len(seeds), "|", color=series.colour, markersize=9, markeredgewidth=1.2)
             axes.plot([mean], [y], series.marker, color=series.colour, markersize=6.5, markeredgecolor=PAPER)
-        axes.axvline(float(np.mean(rows[0][1])), color=SERIES[0], linewidth=1, linestyle=DASHES[1], zorder=0)
+        axes.axvline(float(np.mean(rows[0][1])), color=SERIES[0], linewidth=1, linestyle=DASHES[0], zorder=0)
         labels = [_short(series.label, 34) for series, _, _ in rows]
         axes.set_yticks(range(len(rows)), labels)
         figure.subplots_adjust(left=(0.35 + 0.075 * max(map(len, labels))) / WIDTH)

@@ -32,7 +32,6 @@ class RawRun:
     """One active MLflow run as both ways read it: its `ancre.*` tags and the last value of each metric."""
 
     run_id: str
-    status: str  # MLflow's own
     started: int  # milliseconds since the epoch
     artifact_uri: str
     tags: Mapping[str, str]
@@ -250,7 +249,7 @@ def _run(raw: RawRun) -> Run:
             cell=tags[names.CELL],
             arm=tags[names.ARM],
             seed=int(tags[names.SEED]),
-            state=tags.get(names.STATE) or _STATES.get(raw.status, names.FAILED),
+            state=tags.get(names.STATE, names.RUNNING),
             cause=tags.get(names.CAUSE) or None,
             workload=tags.get(names.WORKLOAD, ""),
             axes=json.loads(tags.get(names.AXES, "{}")),
@@ -263,9 +262,6 @@ def _run(raw: RawRun) -> Run:
         )
     except (KeyError, ValueError) as error:
         raise QueryError(f"MLflow run {raw.run_id} is no trial that can be read: {error!r} in its tags") from error
-
-
-_STATES = {"FINISHED": names.FINISHED, "RUNNING": names.RUNNING, "SCHEDULED": names.RUNNING}
 
 
 def _unclipped(value: float) -> float:

@@ -37,7 +37,6 @@ class MlflowBackend:
         runs = [
             RawRun(
                 run_id=run.info.run_id,
-                status=run.info.status,
                 started=run.info.start_time or 0,
                 artifact_uri=run.info.artifact_uri or "",
                 tags={key: value for key, value in run.data.tags.items() if key.startswith("ancre.")},

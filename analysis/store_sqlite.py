@@ -64,12 +64,12 @@ class SqliteBackend:
         for run, key, value, is_nan in self._connection.execute(select, (experiment,)):
             metrics[run][key] = float("nan") if is_nan else value
         select = (
-            "SELECT run_uuid, status, start_time, artifact_uri FROM runs"
+            "SELECT run_uuid, start_time, artifact_uri FROM runs"
             " WHERE experiment_id = ? AND lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
         )
         return [
-            RawRun(run, status, started or 0, uri or "", tags[run], metrics[run])
-            for run, status, started, uri in self._connection.execute(select, (experiment,))
+            RawRun(run, started or 0, uri or "", tags[run], metrics[run])
+            for run, started, uri in self._connection.execute(select, (experiment,))
         ]
 
     def history(self, run_ids: Sequence[str], metric: str) -> dict[str, Points]:

@@ -62,16 +62,22 @@ def _agreement(facts: Facts) -> list[Html]:
         return []
     found, arm = learned.agreement, learned.cell.arm
     if found.pearson is None:
-        return [_card(NONE, f"agreement of learned topologies ({arm})", undefined(found))]
-    chance = f"{number(found.pearson_chance, 2)} by chance, {p_value(found.pearson_p)}"
+        return [_card(NONE, f"agreement of learned topologies ({arm})", _undefined(found))]
+    chance = (
+        f"{number(found.pearson_chance, 2)} by chance, p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{p_value(found.pearson_p)}"
+    )
     cards = [_card(number(found.pearson, 2), f"correlation of learned weights, {found.seeds} seeds ({arm})", chance)]
     if found.strongest is not None:
-        chance = f"{percent(found.strongest_chance)} by chance, {p_value(found.strongest_p)}"
+        chance = _chance(percent(found.strongest_chance), found.strongest_p)
         cards.append(_card(percent(found.strongest), f"of steps agree on their strongest shortcut ({arm})", chance))
     return cards
 
 
-def undefined(found: Agreement) -> str:
+def _chance(level: str, p: float | None) -> str:
+    return f"{level} by chance, p = {p_value(p)}".replace("p = ", "p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+
+
+def _undefined(found: Agreement) -> str:
     """Why there is no correlation between seeds."""
     return "one seed: nothing to compare" if found.seeds < 2 else "the weights are constant: no correlation"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis import plots
 from analysis.facts import Facts
-from analysis.page import Html, element, figure, join, number, percent, table
+from analysis.page import Html, element, figure, join, number, p_value, percent, table
 from analysis.queries import Topology
 from analysis.sections import command, key
 
@@ -37,8 +37,8 @@ def _table(found: list[tuple[str, Topology]]) -> Html:
     rows = []
     for label, one in found:
         a, shares = one.agreement, one.profile.mean() or (None, None, None)
-        pearson = [number(value, 2) for value in (a.pearson, a.pearson_chance, a.pearson_p)]
-        strongest = [percent(a.strongest), percent(a.strongest_chance), number(a.strongest_p, 2)]
+        pearson = [number(a.pearson, 2), number(a.pearson_chance, 2), p_value(a.pearson_p)]
+        strongest = [percent(a.strongest), percent(a.strongest_chance), p_value(a.strongest_p)]
         rows.append([label, a.seeds, *pearson, *strongest, *(percent(share) for share in shares)])
     heads = ["arm", "seeds", "Pearson", "chance", "p", "strongest", "chance", "p", "h₀", "previous", "between"]
     return table(heads, rows, range(1, len(heads)))

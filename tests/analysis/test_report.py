@@ -1,0 +1,230 @@
+"""The report: it opens offline, escapes what users wrote, says what is missing, and shows what was recorded."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import queries
+from analysis.facts import gather
+from analysis.page import number
+from analysis.report import report
+from analysis.store import QueryError, open_store
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Text, elements and ids of a page; fails on tags that do not close."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.codes: list[str] = []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "code":
+            self.codes.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+        if self.open and self.open[-1] == "code":
+            self.codes[-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def written(store: Any, folder: Path, *studies: str) -> tuple[str, Page]:
+    out = report(studies, folder / "deep" / "report.html", store.uri)
+    html = out.read_text(encoding="utf-8")
+    return html, Page(html)
+
+
+EVERY = [
+    "small",
+    "mixed",
+    "linear",
+    "many",
+    "one-seed",
+    "all-diverged",
+    "all-nan",
+    "just-started",
+    "no-parent",
+    "hostile",
+]
+
+
+@pytest.fixture(scope="module")
+def every(store: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Page]:
+    return written(store, tmp_path_factory.mktemp("every"), *EVERY)
+
+
+def test_it_opens_offline(every: tuple[str, Page]) -> None:
+    html, page = every
+    assert "http:" not in html and "https:" not in html and "//" not in re.sub(r"base64,[^\"]*|sqlite:///\S*", "", html)
+    assert not [tag for tag, _ in page.elements if tag in ("script", "link", "iframe", "object")]
+    for _, attributes in page.elements:
+        for name in ("src", "href", "xlink:href"):
+            target = attributes.get(name) or "#"
+            assert target.startswith(("#", "data:image/png;base64,"))
+        assert not [name for name in attributes if name.startswith("on")]
+    assert "@import" not in html and "@font-face" not in html
+
+
+def test_ids_are_unique_over_all_figures_and_links_lead_somewhere(every: tuple[str, Page]) -> None:
+    ids = [attributes["id"] for _, attributes in every[1].elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = {
+        (a.get("href") or a.get("xlink:href") or "").removeprefix("#") for tag, a in every[1].elements if tag in "a use"
+    }
+    assert links <= set(ids)
+
+
+def test_what_users_wrote_is_escaped(every: tuple[str, Page], make: Any) -> None:
+    html, page = every
+    assert "<script>" not in html
+    assert make.hostile in page.text
+
+
+def test_each_figure_has_the_command_that_gives_its_numbers(every: tuple[str, Page]) -> None:
+    _, page = every
+    figures = sum(tag == "figure" for tag, _ in page.elements)
+    queries_made = [shlex.split(code) for code in page.codes if code.startswith("ancre query")]
+    assert figures >= 20
+    assert len(queries_made) >= figures
+    for _, _, question, study, *options in queries_made:
+        assert question in ("best", "cells", "runs", "curves", "topology")
+        assert study in EVERY
+        assert options[-2:] in (["--format", "csv"], ["--format", "json"])
+    assert "ancre report small mixed" in " ".join(page.codes)
+
+
+def test_results_of_the_small_study(store: Any, tmp_path: Path) -> None:
+    _, page = written(store, tmp_path, "small")
+    said = page.text
+    assert "Learned connections beat cascaded ones in small." in said
+    assert "drop ends 3.00 below cascaded in val/perplexity" in said
+    assert "12 of 12 trials finished" in said
+    assert "12.00" in said and "[9.516, 14.48]" in said
+    assert "Every arm was given the same optim.lr." in said
+    assert "next try 0.003, 0.009, 0.027" in said
+    topology = queries.topology("small", tracking_uri=store.uri)[0].agreement
+    assert number(topology.pearson, 2) in said and number(topology.pearson_chance, 2) in said
+    assert "24.48" in said and "12.00 ± 1.0 (n = 3)" in said  # Table 4 beside ours
+    assert "34.3 % on average" in said and "arXiv 2602.09009" in said
+    assert "13 MLflow runs read" in said
+
+
+def test_steps_saved_are_those_of_the_curves(store: Any, tmp_path: Path) -> None:
+    """Curves fall linearly from 3 v to v: drop (v = 12) is at 15 in step 100 (36 - 15) / 24 = 87.5."""
+    _, page = written(store, tmp_path, "small")
+    assert "cascaded ends at 15.00 in step 100" in page.text
+    assert re.search("drop step 8[78] 1[23] % 18 %, 1[23] %, 8 %", page.text)  # seeds: v = 11, 12, 13
+
+
+def test_linear_networks_stand_beside_theory(store: Any, tmp_path: Path) -> None:
+    html, page = written(store, tmp_path, "linear")
+    assert "theory for 0:1, 1/t^2" in html
+    assert "0:2 ends 10.5 orders of magnitude below cascaded" in page.text
+    assert "paper: 34.3 %" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        (
+            "mixed",
+            ["seed 2 diverged: train/loss is not finite at step 7", "seed 0 failed: out of memory", "seed 2 running"],
+        ),
+        ("one-seed", ["there is no interval: take it as a hint", "one seed: nothing to compare"]),
+        ("all-diverged", ["no run has logged a metric yet", "No run has a value to rank by", "0 of 3 trials finished"]),
+        ("all-nan", ["No run has a value to rank by", "val/perplexity ended as nan"]),
+        ("just-started", ["no run has logged a metric yet", "Nothing was recorded", "not recorded"]),
+        ("no-parent", ["No hypothesis was recorded", "The study file was not recorded"]),
+        ("many", ["8 best arms; 4 more are left out", "Drawn are", "No arm has a cascaded topology"][:2]),
+        ("hostile", ["no published table", "Sampler: grid"]),
+    ],
+)
+def test_what_is_missing_is_said(store: Any, tmp_path: Path, study: str, said: list[str]) -> None:
+    _, page = written(store, tmp_path, study)
+    for line in said:
+        assert line in page.text
+
+
+def test_reports_of_nothing_leave_no_file(store: Any, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    for studies, said in (([], "at least one study"), (["small", "smal"], "did you mean 'small'")):
+        with pytest.raises(QueryError, match=said):
+            report(studies, out, store.uri)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_replaces_the_one_before(store: Any, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    out.write_text("before")
+    report(["just-started"], out, store.uri)
+    assert out.read_text().startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_report_that_fails_leaves_the_one_before(store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "report.html"
+    out.write_text("before")
+    monkeypatch.setattr(Path, "replace", lambda self, target: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        report(["just-started"], out, store.uri)
+    assert [(path, path.read_text()) for path in tmp_path.iterdir()] == [(out, "before")]
+
+
+def test_a_damaged_topology_is_a_gap_in_the_report_not_its_end(store: Any, tmp_path: Path, make: Any) -> None:
+    store.study("gap", [make.Trial("a", 0, 1.0, p=[[0, 1], [0, 0]])], seeds=[0])
+    reader = open_store(store.uri)
+    (run,) = reader.study("gap").runs
+    (Path(run.artifact_uri) / "topology.json").write_text("{")
+    _, page = written(store, tmp_path, "gap")
+    assert "cannot be read" in page.text
+
+
+def test_facts_take_another_metric(store: Any) -> None:
+    assert gather(open_store(store.uri), "small", "tokens/s").metric == "tokens/s"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (12.3, "12.30"),
+        (0.0012345, "0.001234"),
+        (1.2344e-9, "1.234e\N{MINUS SIGN}9"),
+        (123456.0, "123456"),
+        (1234567.0, "1.235e6"),
+        (-0.5, "\N{MINUS SIGN}0.5000"),
+        (0.0, "0"),
+        (None, "\N{EN DASH}"),
+        (float("inf"), "∞"),
+        (float("nan"), "NaN"),
+        (9.99996, "10.00"),
+    ],
+)
+def test_numbers_as_shown(value: float | None, shown: str) -> None:
+    assert number(value) == shown
