@@ -9,12 +9,21 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from orchestrator import kinds
 from orchestrator.errors import InputError, did_you_mean
 
 Loc: TypeAlias = tuple[str, ...]
 LONGEST = 80  # characters of a value that are shown
+RIGHT = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "should be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
+    **dict.fromkeys(("dict_type", "model_type"), "should be a table"),
+    **dict.fromkeys(("tuple_type", "list_type"), "should be a list"),
+    "string_type": "should be text",
+}
 
 
 def complaint(
@@ -29,21 +38,23 @@ def complaint(
     # An unknown key first: it often is why another one is missing.
     faults = sorted(error.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
     fault, more = faults[0], len(faults) - 1
-    loc = tuple(map(str, fault["loc"]))
+    loc = tuple(str(part) for part in fault["loc"] if part != "[key]")  # pydantic's word for "the key itself"
     if fault["type"] == "extra_forbidden":
         keys = [key for key in known(loc[:-1]) if key]
         line = f"{locate(loc)}: no such key{did_you_mean(loc[-1], keys)}, got {shown(fault['input'])}"
     elif fault["type"] == "missing":
         line = f"{locate(loc)}: is required"
     else:
-        line = f"{locate(loc)}: {_message(fault['msg'], fault['input'])}"
+        line = f"{locate(loc)}: {_message(fault)}"
     return line + (f" (and {more} more)" if more else "")
 
 
-def _message(message: str, value: Any) -> str:
+def _message(fault: ErrorDetails) -> str:
+    """What would be right, and what was found. Our own checks say both already, unless they saw a part only."""
+    value, message = fault["input"], RIGHT.get(fault["type"], fault["msg"])
     message = " ".join(message.removeprefix("Value error, ").replace("Input should", "should", 1).split())
-    said = ", got " in message or isinstance(value, Mapping | BaseModel) or str(value) in message
-    return message if said else f"{message}, got {shown(value)}"
+    ours = fault["type"] == "value_error" and (", got " in message or str(value) in message)
+    return message if ours or isinstance(value, Mapping | BaseModel) else f"{message}, got {shown(value)}"
 
 
 def shown(value: Any) -> str:

@@ -154,6 +154,10 @@ class Study(BaseModel):
             super().__init__(**data)
         except ValidationError as error:
             raise InputError(complaint(error, ".".join, partial(_keys, data))) from error
+        try:
+            self.to_toml()
+        except TypeError as error:
+            raise InputError(f"study: should hold what TOML can say: {error}") from error
 
     @classmethod
     def read(cls, path: str | Path, overrides: Iterable[str] = (), seeds: Any = None) -> Self:
@@ -282,9 +286,14 @@ class Study(BaseModel):
         return self
 
     def _no_field(self, axis: str, *arms: Arm) -> str:
-        *parents, last = axis.split(".")
-        known = {key for arm in arms for key in keys(self.trial_spec, arm.branches[0].table, tuple(parents))}
-        return f"no such field in {'any arm' if len(arms) > 1 else 'the trial'}{did_you_mean(last, known)}"
+        """That an axis sets nothing: the first part of its path that is nowhere, and what is there instead."""
+        parts = axis.split(".")
+        for depth, part in enumerate(parts):
+            known = {key for arm in arms for key in keys(self.trial_spec, arm.branches[0].table, tuple(parts[:depth]))}
+            if part not in known:
+                break
+        nobody = f"arm {arms[0].name} has no" if len(arms) == 1 else "no arm has"
+        return f"{nobody} {'.'.join(parts[: depth + 1])}{did_you_mean(part, known)}"
 
     def _check_arm(self, arm: Arm, own_axes: Iterable[str]) -> None:
         for axis in own_axes:
@@ -298,8 +307,9 @@ class Study(BaseModel):
         if isinstance(self.sampler, GridSpec):
             for axis, domain in arm.axes.items():
                 if isinstance(domain, Range):
+                    path, found = arm.path(tuple(axis.split(".")), {axis: domain}), domains.text(domain)
                     right = 'a grid takes a list of values; a range needs sampler.kind = "random" or "optuna"'
-                    raise InputError(f"{arm.path(tuple(axis.split('.')), {axis: domain})}: {right}, got {domain}")
+                    raise InputError(f"{path}: {right}, got {found}")
             return
         count = samplers.size(arm.spaces)
         if count is not None and count < self.sampler.cells:

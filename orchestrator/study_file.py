@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from orchestrator.merge import Table, merged, nested, without
 
 SHIPPED = Path(search_spaces.__file__).parent / "studies"
 LARGEST = 2**20  # bytes
+TWICE = ("Cannot overwrite", "Cannot declare", "Duplicate")  # how tomllib's complaints about a second definition begin
 
 
 def shipped() -> tuple[str, ...]:
@@ -59,8 +61,10 @@ def parse(text: str, source: str) -> Table:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        what = "the same key twice" if "overwrite" in str(error) or "twice" in str(error) else "no TOML"
-        raise InputError(f"{source}: {what}: {error}") from error
+        what = "the same key twice" if any(word in str(error) for word in TWICE) else "no TOML"
+        place = re.search(r"at line (\d+)", str(error))
+        line = f", in {text.splitlines()[int(place[1]) - 1].strip()[:80]!r}" if place else ""
+        raise InputError(f"{source}: {what}: {error}{line}") from error
     except RecursionError as error:
         raise InputError(f"{source}: no TOML that a study can have: too deeply nested") from error
 
