@@ -48,6 +48,12 @@ class Record:
     started: float = 0.0  # seconds since the epoch
     ended: float = 0.0
 
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> Record:
+        """The trial of a planned event."""
+        fields = {key: event[key] for key in ("cell", "arm", "axes", "seed", "spec", "steps")}
+        return cls(id=event["trial"], **fields)
+
     def apply(self, event: Mapping[str, Any]) -> None:
         self.state = event["event"]
         if self.state == RUNNING:
@@ -77,9 +83,7 @@ class History:
         for event in self._tail.read():
             name = event["event"]
             if name == PLANNED:
-                fields = {key: event[key] for key in ("cell", "arm", "axes", "seed", "spec", "steps")}
-                record = Record(id=event["trial"], **fields)
-                self.trials.setdefault(record.id, record)
+                self.trials.setdefault(event["trial"], Record.of(event))
             elif name == ATTEMPT:
                 self.attempts, self.study = event["attempt"], event["study"]
             elif name == RUNG:

@@ -31,7 +31,7 @@ UPLOADED_FILE = "uploaded.json"
 PERIOD = 1.0  # seconds between two looks at the study
 LONGEST_WAIT = 30.0  # seconds before a tracking server that failed is asked again
 LAST_TRIES = 3  # after the sweep has ended
-NICE = 10  # training goes first
+NICE = 5  # training goes first, and yet the store is ready when it ends
 TRIAL_FILES = (names.SPEC_FILE, names.TOPOLOGY_FILE, names.ENVIRONMENT_FILE, ERROR_FILE)
 REFUSED = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED"}  # asking again would not help
 QUIET = {
@@ -101,12 +101,13 @@ class Uploader:
         self._open = set(unsent(home, study, self._history))
         self._uploads: dict[str, Upload] = {}
         self._runs: Runs | None = None
+        self._attempt = 0  # of the study, when the store was opened
         self.refused = ""  # why MLflow will never take something
 
     def look(self) -> None:
         """Send what is new. Raises what MLflow raises; what was sent until then is not sent again."""
         self._open.update(self._history.update())
-        if self._open and self._runs is None:
+        if self._open and (self._runs is None or self._attempt != self._history.attempts):
             self._runs = self._connect()
         if self._runs is None:
             return
@@ -134,6 +135,13 @@ class Uploader:
         """Open the store, created or upgraded where needed: no other process does that, so there is no race."""
         runs = Runs(uri_of(self._home), self._study, self._history.study, self._home / "artifacts")
         runs.attach(runs.parent, _existing(self._folder, names.STUDY_FILE, names.ARMS_FILE))
+        if self._runs is None:
+            self._load(runs)
+        self._attempt = self._history.attempts
+        return runs
+
+    def _load(self, runs: Runs) -> None:
+        """Take up what an earlier uploader did."""
         mine = {"store": redacted(uri_of(self._home)), "run": runs.parent}
         here = _read_json(self._folder / UPLOADED_FILE) == mine
         for trial in self._before:
@@ -143,7 +151,6 @@ class Uploader:
             else:  # what it says is about another store
                 (upload.folder / UPLOADED_FILE).unlink(missing_ok=True)
         (self._folder / UPLOADED_FILE).write_text(json.dumps(mine))
-        return runs
 
     def _send(self, runs: Runs, record: Record, upload: Upload) -> None:
         if not upload.sure:

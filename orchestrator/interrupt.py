@@ -1,0 +1,47 @@
+"""Ctrl-C and SIGTERM: the first lets the sweep stop in order, the second ends it at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupt:
+    """Takes over both signals while its block runs; in another thread than the main one it cannot, and does nothing."""
+
+    def __init__(self) -> None:
+        self.signal = 0  # the first one that came
+        self.orderly = False  # somebody asks `asked` often enough to stop in order
+        self._before: dict[signal.Signals, Any] = {}
+
+    def asked(self) -> bool:
+        """Whether the sweep is to stop."""
+        return self.signal != 0
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        first = not self.signal
+        self.signal = self.signal or number
+        if not (first and self.orderly):
+            raise KeyboardInterrupt
+
+    def leave(self) -> None:
+        """End as the signal asks, once all is in order: KeyboardInterrupt, or SystemExit with 143."""
+        if self.signal == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        if self.signal:
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
