@@ -38,7 +38,8 @@ def complaint(
     # An unknown key first: it often is why another one is missing.
     faults = sorted(error.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
     fault, more = faults[0], len(faults) - 1
-    loc = tuple(str(part) for part in fault["loc"] if part != "[key]")  # pydantic's word for "the key itself"
+    # "[key]" is pydantic's word for the key itself, which a stranger's file may spell in any way.
+    loc = tuple(shown_key(str(part)) for part in fault["loc"] if part != "[key]")
     if fault["type"] == "extra_forbidden":
         keys = [key for key in known(loc[:-1]) if key]
         line = f"{locate(loc)}: no such key{did_you_mean(loc[-1], keys)}, got {shown(fault['input'])}"
@@ -55,6 +56,10 @@ def _message(fault: ErrorDetails) -> str:
     message = " ".join(message.removeprefix("Value error, ").replace("Input should", "should", 1).split())
     ours = fault["type"] == "value_error" and (", got " in message or str(value) in message)
     return message if ours or isinstance(value, Mapping | BaseModel) else f"{message}, got {shown(value)}"
+
+
+def shown_key(key: str) -> str:
+    return key if key.isprintable() and len(key) <= LONGEST else shown(key)
 
 
 def shown(value: Any) -> str:

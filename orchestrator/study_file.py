@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import search_spaces
+from orchestrator.complaints import shown_key
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.merge import Table, merged, nested, without
 
@@ -35,10 +36,10 @@ def find(path: str | Path) -> Path:
         if found.is_file():
             return found
         fault = "is a folder; give the study's TOML file" if found.is_dir() else "no such file"
-    except (OSError, ValueError) as error:  # too long a name, a NUL in it
-        fault = f"is not a path: {error}"
+    except OSError as error:  # too long a name
+        fault = f"is no path: {error.strerror}"
     bare = fault == "no such file" and found.suffix != ".toml" and len(found.parts) == 1
-    raise InputError(f"{path}: {fault}{did_you_mean(str(path), shipped()) if bare else ''}")
+    raise InputError(f"{shown_key(str(path))}: {fault}{did_you_mean(str(path), shipped()) if bare else ''}")
 
 
 def load(path: Path) -> Table:

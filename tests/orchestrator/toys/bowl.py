@@ -39,7 +39,7 @@ class Spec(TrialSpec):
     topology: AnyTopology = Cascaded()
     optim: AnyOptim
     train: Train = Train()
-    note: str = ""
+    note: str | None = None
 
     default_metric: ClassVar[str] = "train/loss"
     metrics: ClassVar[tuple[str, ...]] = ("train/loss", "train/distance")
