@@ -42,6 +42,7 @@ class Facts:
     topologies: Mapping[str, Sequence[Topology]] = field(default_factory=dict)
     gaps: tuple[str, ...] = ()
     number: int = 1  # of the study in its report
+    home: str | None = None  # where commands are to look; None: where they look anyway
 
     @property
     def winner(self) -> Cell | None:

@@ -89,6 +89,8 @@ def value(item: object) -> str:
     """An axis value, short: numbers as typed, tables as key=value."""
     if isinstance(item, dict):
         return ", ".join(f"{key}={value(inner)}" for key, inner in item.items())
+    if isinstance(item, list | tuple) and len(item) > 10:
+        return f"{value(item[:3])}, .., {value(item[-1])} ({len(item)} values)"
     if isinstance(item, list | tuple):
         return ", ".join(value(inner) for inner in item)
     return f"{item:g}" if isinstance(item, float) else str(item)

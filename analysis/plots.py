@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 9.0  # inches; the page scales it to the text's width
+FEW = 10  # values of an axis that are a bracket; more are a sample of a range
 INK, MUTED, LINES, PAPER = "#010101", "#020202", "#030303", "#fdfdfd"
 SERIES = tuple(f"#04040{k}" for k in range(8))  # stand-ins of --series-0..7; 0 is the baseline's
 PARTS = ("#050500", "#050501", "#050502")  # of --part-0..2: first, middle, previous
@@ -214,13 +215,18 @@ def brackets(arms: Sequence[tuple[Series, Mapping[float, float]]], axis: str, me
         axes = figure.subplots()
         for series, points in arms:
             x = sorted(points)
-            look = {"color": series.colour, "linestyle": series.dash, "marker": series.marker}
-            axes.plot(x, [points[value] for value in x], label=_short(series.label), **look)
+            (line,) = axes.plot(x, [points[value] for value in x], series.marker, color=series.colour)
+            line.set_label(_short(series.label))
+            if len(x) <= FEW:  # a line through random values would be noise
+                line.set_linestyle(series.dash)
         tried = sorted({value for _, points in arms for value in points})
         if tried[0] > 0:
             axes.set_xscale("log")
+        if len(tried) <= FEW:
             axes.minorticks_off()
-        axes.set_xticks(tried, [f"{value:g}" for value in tried])
+            axes.set_xticks(tried, [f"{value:g}" for value in tried])
+        else:
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         _log_y(axes, [value for _, points in arms for value in points.values()])
         axes.set_xlabel(axis)
         axes.set_ylabel(metric)

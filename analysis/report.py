@@ -26,7 +26,13 @@ from analysis.sections.tuning import tuning
 from analysis.store import QueryError, Store, open_store, redacted
 
 
-def report(studies: Sequence[str], out: Path, tracking_uri: str | None = None, metric: str | None = None) -> Path:
+def report(
+    studies: Sequence[str],
+    out: Path,
+    tracking_uri: str | None = None,
+    metric: str | None = None,
+    home: Path | None = None,
+) -> Path:
     """Write the report of some studies to `out`, whole or not at all.
 
     Args:
@@ -34,6 +40,7 @@ def report(studies: Sequence[str], out: Path, tracking_uri: str | None = None, m
         out: the HTML file; its folder is made where it does not exist.
         tracking_uri: default: MLFLOW_TRACKING_URI, else the sqlite store of the home folder.
         metric: to rank by; default: each study's own.
+        home: named in the commands that the report shows; default: none, which suits the default home.
 
     Returns:
         `out`.
@@ -44,7 +51,11 @@ def report(studies: Sequence[str], out: Path, tracking_uri: str | None = None, m
     if not studies:
         raise QueryError("a report needs the name of at least one study")
     store = open_store(tracking_uri)
-    facts = [replace(gather(store, name, metric), number=k) for k, name in enumerate(dict.fromkeys(studies), start=1)]
+    place = None if home is None else str(home)
+    facts = [
+        replace(gather(store, name, metric), number=k, home=place)
+        for k, name in enumerate(dict.fromkeys(studies), start=1)
+    ]
     names = ", ".join(study.study.name for study in facts)
     text = document(f"{names} · ancre", _head(facts), *(_study(study, store) for study in facts), _foot(facts, store))
     _write(out, text)

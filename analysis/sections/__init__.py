@@ -19,18 +19,24 @@ DOT = "\N{MIDDLE DOT}"  # in a table: this arm has no such axis
 def command(facts: Facts, question: str, *options: str) -> str:
     """The `ancre query` that gives the numbers of a figure."""
     metric = ["--metric", facts.metric] if facts.metric and facts.metric != facts.study.metric else []
-    return _line(["ancre", "query", question], [facts.study.name], [*metric, *options])
+    return _line(["query", question], [facts.study.name], facts.home, [*metric, *options])
+
+
+def export(facts: Facts, cell: Cell) -> str:
+    """The command that writes one configuration as a study file."""
+    return _line(["export"], [cell.cell], facts.home, [])
 
 
 def again(studies: Sequence[Facts]) -> str:
     """The command that writes the whole report."""
-    return _line(["ancre", "report"], [facts.study.name for facts in studies], [])
+    return _line(["report"], [facts.study.name for facts in studies], studies[0].home, [])
 
 
-def _line(start: list[str], names: list[str], options: list[str]) -> str:
+def _line(words: list[str], names: list[str], home: str | None, options: list[str]) -> str:
     """A shell line; names with a leading dash go behind `--`."""
+    options = [*options, *(["--home", home] if home else [])]
     dashed = any(name.startswith("-") for name in names)
-    return shlex.join([*start, *options, "--", *names] if dashed else [*start, *names, *options])
+    return shlex.join(["ancre", *words, *([*options, "--", *names] if dashed else [*names, *options])])
 
 
 def looks(facts: Facts) -> dict[str, Series]:

@@ -6,7 +6,7 @@ from analysis import plots
 from analysis.cells import COMPLETE, Cell
 from analysis.facts import Facts
 from analysis.page import Html, element, figure, join, number, table, value
-from analysis.sections import axis_value, cell_name, command, key, left_out, looks, short_axes, spread, status
+from analysis.sections import axis_value, cell_name, command, export, key, left_out, looks, short_axes, spread, status
 
 TOP = 12  # configurations in the table
 TROUBLES = 25  # incomplete configurations that are listed one by one
@@ -53,7 +53,7 @@ def _table(facts: Facts) -> Html:
     rest = f"{more} more configurations: " if more > 0 else "As a table: "
     lines = [element("p", rest, element("code", command(facts, "cells", "--format", "csv")), class_="muted")]
     if facts.winner:
-        again = element("code", f"ancre export {facts.winner.cell}")
+        again = element("code", export(facts, facts.winner))
         lines.append(element("p", "The best one as a study file, to run again: ", again, class_="muted"))
     return join(element("p", f"Best configurations by {facts.metric}."), made, *lines)
 

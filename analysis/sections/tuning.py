@@ -67,7 +67,7 @@ def _marginals(facts: Facts, heat: str, rate: str) -> Html | None:
     for arm in facts.shown:
         cells = _sound(facts, arm, heat, rate)
         rows, columns = (sorted({float(cell.axes[axis]) for cell in cells}) for axis in (heat, rate))
-        if len(rows) < 2 or len(columns) < 2:
+        if not (2 <= len(rows) <= plots.FEW and 2 <= len(columns) <= plots.FEW):
             continue
         matrix = np.full((len(rows), len(columns)), np.nan)
         pick = np.fmin if facts.mode == "min" else np.fmax

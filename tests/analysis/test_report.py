@@ -206,6 +206,19 @@ def test_a_damaged_topology_is_a_gap_in_the_report_not_its_end(store: Any, tmp_p
     assert "cannot be read" in page.text
 
 
+def test_commands_name_the_home_and_the_metric_where_they_are_not_the_usual_ones(store: Any, tmp_path: Path) -> None:
+    out = report(["small"], tmp_path / "report.html", store.uri, "tokens/s", Path("/my home"))
+    codes = Page(out.read_text(encoding="utf-8")).codes
+    assert "ancre query cells small --metric tokens/s --format csv --home '/my home'" in codes
+    assert "ancre report small --home '/my home'" in codes
+
+
+def test_a_study_with_a_leading_dash_is_no_option(store: Any, tmp_path: Path, make: Any) -> None:
+    store.study("-dash", [make.Trial("a", 0, 1.0)], seeds=[0])
+    _, page = written(store, tmp_path, "-dash")
+    assert "ancre query best --top 10 --format csv -- -dash" in page.codes
+
+
 def test_facts_take_another_metric(store: Any) -> None:
     assert gather(open_store(store.uri), "small", "tokens/s").metric == "tokens/s"
 
