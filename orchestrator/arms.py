@@ -1,4 +1,4 @@
-"""Which configurations an arm of a study consists of: tables merged, axes kept where they apply, specs checked.
+"""Which configurations an arm of a study consists of: tables merged, and axes kept where they apply.
 
 An arm is `[trial]` with the arm's own table merged over it, and axes. Axes whose values are tables or kinds are settled
 first; each way to settle them is a *branch*, and another axis belongs to a branch where the spec has such a field. So a
@@ -110,7 +110,7 @@ def quoted(axis: str) -> str:
     return f'"{axis}"' if "." in axis else axis
 
 
-def arm(
+def build_arm(
     spec: type[TrialSpec], name: str, trial: Table, own: Table, axes: Mapping[str, Domain], own_axes: Iterable[str]
 ) -> Arm:
     """The arm `name`: `own` merged over `trial`, and those of `axes` that apply.

@@ -166,6 +166,7 @@ def plan(study: Study, device: str | None = None, machine: Machine | None = None
         if (total := sum(asked.values())) > MOST_CELLS:
             raise InputError(f"axes: should give at most {MOST_CELLS:,} configurations, got {total:,}")
         cells = tuple(_distinct(_cells(study)))
+        _check_workers(study, cells)
     except InputError as error:
         raise InputError(f"{study.source}: {error}") from error
     sides = tuple(_sides(study, asked, cells))
@@ -210,6 +211,14 @@ def _distinct(cells: Iterator[Cell]) -> Iterator[Cell]:
                 f"arms: {_where(same)} and {_where(cell)} are the same configuration; they should differ, or be one arm"
             )
         yield cell
+
+
+def _check_workers(study: Study, cells: tuple[Cell, ...]) -> None:
+    for cell in cells:
+        try:
+            cell.trial.check_workers(study.resources.workers)
+        except ValueError as error:
+            raise InputError(f"resources.workers: {error}, for {_where(cell)}") from error
 
 
 def _where(cell: Cell) -> str:

@@ -6,17 +6,14 @@ Studies with the same content are equal, however they were written.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import tomli_w
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -28,19 +25,18 @@ from pydantic import (
 )
 
 from orchestrator import kinds, merge, study_file
-from orchestrator.arms import Arm, arm, quoted, with_kinds
+from orchestrator.arms import Arm, build_arm, quoted, with_kinds
 from orchestrator.cells import Assembly, Cell
-from orchestrator.complaints import Loc, complaint, keys, shown
+from orchestrator.complaints import Loc, complaint, keys
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.merge import Table
+from orchestrator.study_fields import AnySampler, AnyScheduler, ArmTable, Axes, Name, Seeds, Tables
 from orchestrator.workloads.base import TrialSpec
 from search_spaces import domains, samplers
 from search_spaces.domains import Choices, Domain, Range
-from search_spaces.samplers import SAMPLERS, AnySampler, Assignment, GridSpec, Sampler
-from search_spaces.schedulers import SCHEDULERS, AnyScheduler, NoneSpec
+from search_spaces.samplers import SAMPLERS, Assignment, GridSpec, Sampler
+from search_spaces.schedulers import SCHEDULERS, NoneSpec
 
-LONGEST_NAME = 100  # characters
-MOST_SEEDS = 1000
 RESERVED = {"seed": "seeds are repeats, given as seeds = [0, 1, 2] at the top", "workload": "a study has one workload"}
 
 
@@ -69,60 +65,6 @@ class Budget(_Strict):
     hours: float | None = Field(default=None, gt=0)
 
 
-def _parsed(what: str, known: Mapping[str, type[BaseModel]], default: str, value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value
-    if not isinstance(value, Mapping):
-        raise ValueError(f'should be a table such as {{ kind = "{default}" }}, got {shown(value)}')
-    kind = value.get("kind", default)
-    if not isinstance(kind, str) or kind not in known:
-        raise ValueError(f"no {what} of kind {kind!r}{did_you_mean(str(kind), known)}")
-    return known[kind].model_validate(dict(value))
-
-
-def _named(name: str) -> str:
-    plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) and ".." not in name and not name.endswith(".")
-    if not plain or len(name) > LONGEST_NAME:
-        right = f"1 to {LONGEST_NAME} letters, digits, '_', '-' and single '.', beginning with a letter, digit or '_'"
-        raise ValueError(f"a name should have {right}, got {shown(name)}")
-    return name
-
-
-def seeds_of(value: Any) -> tuple[int, ...]:
-    """The seeds of [0, 1, 2], of "0..2" (the last included) or of "0,3". Raises ValueError, in one line."""
-    right = 'should be a list such as [0, 1, 2], or "0..2"'
-    if isinstance(value, str):
-        value = [seed for part in value.split(",") for seed in _seed_range(part, right)]
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{right}, got {shown(value)}")
-    if not 1 <= len(value) <= MOST_SEEDS:
-        raise ValueError(f"should be 1 to {MOST_SEEDS} seeds, got {'more' if value else 'an empty list'}")
-    for place, seed in enumerate(value):
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
-            raise ValueError(f"a seed should be a whole number from 0 to 2147483647, got {shown(seed)}")
-        if seed in value[:place]:
-            raise ValueError(f"should name each seed once, got {seed} twice")
-    return tuple(value)
-
-
-def _seed_range(text: str, right: str) -> range:
-    match = re.fullmatch(r"\s*(\d{1,10})\s*(?:\.\.\s*(\d{1,10})\s*)?", text, re.ASCII)
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-    if last < first:
-        raise ValueError(f"{right}, got {text!r}")
-    return range(first, min(last, first + MOST_SEEDS) + 1)
-
-
-def _arm_table(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    table = merge.tables({key: item for key, item in value.items() if key != "axes"})
-    return {**table, "axes": merge.axes(value["axes"])} if "axes" in value else table
-
-
-Name = Annotated[StrictStr, AfterValidator(_named)]
-
-
 class Study(BaseModel):
     """A study, checked. From Python: `Study(name=.., workload=.., trial={..}, axes={..})`, as in the file.
 
@@ -135,15 +77,15 @@ class Study(BaseModel):
     name: Name
     hypothesis: StrictStr = ""  # one sentence that the study may refute
     workload: StrictStr
-    seeds: Annotated[tuple[int, ...], BeforeValidator(seeds_of)] = (0,)
+    seeds: Seeds = (0,)
     metric: StrictStr = Field(default="", validate_default=True)  # "": the workload's
     mode: Literal["min", "max"] = "min"
     published: StrictStr | None = None  # the table of published numbers to print beside ours
-    trial: Annotated[Table, BeforeValidator(merge.tables)] = {}
-    arms: dict[Name, Annotated[Table, BeforeValidator(_arm_table)]] = {}
-    axes: Annotated[Table, BeforeValidator(merge.axes)] = {}  # path -> domain, as written
-    sampler: Annotated[AnySampler, BeforeValidator(partial(_parsed, "sampler", SAMPLERS, "grid"))] = GridSpec()
-    scheduler: Annotated[AnyScheduler, BeforeValidator(partial(_parsed, "scheduler", SCHEDULERS, "none"))] = NoneSpec()
+    trial: Tables = {}
+    arms: dict[Name, ArmTable] = {}
+    axes: Axes = {}
+    sampler: AnySampler = GridSpec()
+    scheduler: AnyScheduler = NoneSpec()
     resources: Resources = Resources()
     budget: Budget = Budget()
 
@@ -251,7 +193,7 @@ class Study(BaseModel):
             own = _domains(table.get("axes", {}), f"arms.{name}.axes")
             changes = {key: value for key, value in table.items() if key != "axes"}
             axes = {axis: own.get(axis, domain) for axis, domain in {**shared, **own}.items()}
-            found[name] = arm(self.trial_spec, name, base, changes, axes, own)
+            found[name] = build_arm(self.trial_spec, name, base, changes, axes, own)
         return found
 
     @cached_property
@@ -350,14 +292,13 @@ def _arms_by_topology(spec: type[TrialSpec], base: Table, axes: dict[str, Domain
     domain = axes[axis] if axis else None
     if axis is None or not isinstance(domain, Choices):
         name = _topology(spec, base) or str(base["workload"])
-        return {name: arm(spec, name, base, {}, axes, ())}
+        return {name: build_arm(spec, name, base, {}, axes, ())}
     grouped: dict[str, list[Any]] = {}
     for value in domain.values:
         name = _topology(spec, merge.set_axes(with_kinds(spec, base), {axis: value})) or str(base["workload"])
         grouped.setdefault(name, []).append(value)
-    return {
-        name: arm(spec, name, base, {}, {**axes, axis: Choices(tuple(values))}, ()) for name, values in grouped.items()
-    }
+    reached = {name: {**axes, axis: Choices(tuple(values))} for name, values in grouped.items()}
+    return {name: build_arm(spec, name, base, {}, own, ()) for name, own in reached.items()}
 
 
 def _topology(spec: type[TrialSpec], table: Table) -> str | None:

@@ -1,7 +1,7 @@
 """What a workload is: the spec of one trial, what it will cost, and the rows it yields.
 
-A workload runs without Ray: `rows` is a plain generator, so most tests need no cluster. Every file in this folder defines
-one `Spec`; the file's name is its kind.
+A workload runs without Ray: `rows` is a plain generator, so most tests need no cluster. Every file in this folder
+defines one `Spec`; the file's name is its kind.
 """
 
 from __future__ import annotations
@@ -77,6 +77,9 @@ class TrialSpec(FrozenSpec):
 
     def estimate(self) -> Estimate:
         raise NotImplementedError
+
+    def check_workers(self, workers: int) -> None:
+        """Raise ValueError, in one line, where so many workers cannot share this trial."""
 
     def prepare(self, cache: Path) -> None:
         """Do once what every trial of a study shares (tokenize a corpus). Called before trials start.

@@ -59,6 +59,10 @@ class Spec(TrialSpec):
             disk=3 * state if train.checkpoint_every else 0,  # the last two and the best
         )
 
+    def check_workers(self, workers: int) -> None:
+        if workers > self.train.batch:
+            raise ValueError(f"should be at most train.batch {self.train.batch}, got {workers}")
+
     def prepare(self, cache: Path) -> None:
         from orchestrator.pretrain.tokens import prepare
 

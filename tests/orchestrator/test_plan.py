@@ -168,6 +168,12 @@ def test_what_will_not_fit_is_said() -> None:
     ]
 
 
+def test_more_workers_than_sequences_are_refused() -> None:
+    with pytest.raises(InputError, match=r"resources.workers: should be at most train.batch 8, got 9, for cascaded"):
+        plan(Study.read("demo", ["train.batch=8", "resources.workers=9"]))
+    assert plan(Study.read("demo", ["train.batch=8", "resources.workers=8"])).num_cells == 18
+
+
 def test_as_many_at_once_as_cpus_memory_and_the_study_allow() -> None:
     assert plan(study(), machine=BIG).at_once == 8
     assert plan(study(), machine=Machine(cpus=8, memory=200 * 10**6)).at_once == 2
