@@ -173,7 +173,7 @@ def _trouble(run: Run, metric: str) -> str:
     """Why a run is not among the finished ones."""
     if run.state == names.FINISHED:
         value = run.metrics.get(metric)
-        return f"seed {run.seed}: " + (f"{metric} never logged" if value is None else f"{metric} ended as {value}")
+        return f"seed {run.seed}: " + (f"{metric or 'a metric'} never logged" if value is None else f"{metric} ended as {value}")
     return f"seed {run.seed} {run.state}" + (f": {run.cause}" if run.cause else "")
 
 

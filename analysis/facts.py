@@ -84,17 +84,18 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
     """
     study = store.study(name)
     mode = mode or study.mode
+    gaps: list[str] = []
     try:
         metric = cells.metric_of(study, metric)
     except QueryError as error:
-        return Facts(study, None, mode, (), tuple(cells.compare(study, [])), None, (), gaps=(str(error),))
-    ranked = cells.rank(store, study, metric, mode)
+        gaps.append(str(error))
+        metric = None
+    ranked = cells.rank(store, study, metric or "", mode)
     arms = cells.compare(study, ranked)
     base = cells.baseline(arms)
     shown = _shown(arms, ranked, base)
-    histories = {arm.arm: store.history(arm.best.counted, metric) for arm in shown if arm.best}
+    histories = {arm.arm: store.history(arm.best.counted, metric) for arm in shown if arm.best and metric}
     curves = {arm: curve for arm, runs in histories.items() if (curve := average(list(runs.values())))}
-    topologies, gaps = _topologies(store, shown)
     return Facts(
         study=study,
         metric=metric,
@@ -106,7 +107,7 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
         histories=histories,
         curves=curves,
         steps=_steps(histories, curves, base, mode),
-        topologies=topologies,
+        topologies=_topologies(store, shown, gaps),
         gaps=tuple(gaps),
     )
 
@@ -134,9 +135,9 @@ def _steps(
     return found
 
 
-def _topologies(store: Store, arms: Sequence[Arm]) -> tuple[dict[str, Sequence[Topology]], list[str]]:
+def _topologies(store: Store, arms: Sequence[Arm], gaps: list[str]) -> dict[str, Sequence[Topology]]:
+    """Those of each arm's best cell; what cannot be read is added to `gaps`."""
     found: dict[str, Sequence[Topology]] = {}
-    gaps = []
     for arm in arms:
         try:
             networks = queries.topologies(store, arm.best) if arm.best else []
@@ -145,4 +146,4 @@ def _topologies(store: Store, arms: Sequence[Arm]) -> tuple[dict[str, Sequence[T
             continue
         if networks:
             found[arm.arm] = networks
-    return found, gaps
+    return found

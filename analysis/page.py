@@ -18,8 +18,10 @@ class Html(str):
 
 
 def element(name: str, *content: object, **attributes: str | None) -> Html:
-    """An element with its content in order, None left out; an attribute is named without its trailing _ (class_)."""
-    named = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items() if value is not None)
+    """An element with its content in order, None left out; an attribute is named as in HTML (class_, aria_label)."""
+    named = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(held)}"' for key, held in attributes.items() if held is not None
+    )
     return Html(f"<{name}{named}>{join(*content)}</{name}>")
 
 
@@ -39,10 +41,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: It
     return element("div", element("table", element("thead", row("th", headings)), body), class_="scroll")
 
 
-def figure(picture: Html, caption: object, command: str) -> Html:
+def figure(picture: Html, caption: str, command: str) -> Html:
     """A figure with what it shows, and the command that gives its numbers."""
     made_by = element("span", "Numbers: ", element("code", command), class_="command")
-    return element("figure", picture, element("figcaption", element("span", caption), made_by))
+    shown = element("div", picture, class_="scroll", role="img", aria_label=caption)
+    return element("figure", shown, element("figcaption", element("span", caption), made_by))
 
 
 def document(title: str, *content: object) -> str:

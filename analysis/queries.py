@@ -69,7 +69,7 @@ def best(
     ranked = rank(store, record, metric, mode)
     if all(cell.summary.mean is None for cell in ranked):
         counts = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in record.runs).items())
-        raise QueryError(f"study {study!r}: no run has a finite {metric} to rank by (runs: {counts})")
+        raise QueryError(f"study {study!r}: no finished run has a finite {metric} to rank by (runs: {counts})")
     return ranked[:top]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from analysis.cells import Cell
+from analysis.cells import COMPLETE, Arm, Cell
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, interval, number, value
 from analysis.plots import Series
@@ -43,8 +43,14 @@ def looks(facts: Facts) -> dict[str, Series]:
     """Each shown arm's look, the same in every figure. Number 0 is the baseline's alone."""
     base = facts.baseline.arm if facts.baseline else None
     others = [arm.arm for arm in facts.shown if arm.arm != base]
-    found = {arm: Series(arm, k) for k, arm in enumerate(others, start=1)}
-    return found if base is None else {base: Series(base, 0), **found}
+    styles = {arm: k for k, arm in enumerate(others, start=1)}
+    return {arm.arm: Series(label(arm), styles.get(arm.arm, 0)) for arm in facts.shown}
+
+
+def label(arm: Arm) -> str:
+    """An arm's name, and the status of its best configuration where that is not complete."""
+    status = arm.best.status if arm.best else COMPLETE
+    return arm.arm if status == COMPLETE else f"{arm.arm} ({status})"
 
 
 def key(facts: Facts, figure: str) -> str:

@@ -61,9 +61,10 @@ def _saved(facts: Facts) -> Html:
             "p", "Steps saved: not known without the curves of a baseline and of another arm.", class_="muted"
         )
     some = next(iter(facts.steps.values())).mean
+    look = looks(facts)
     rows = [
         [
-            arm,
+            look[arm].label,
             "never reached" if steps.mean.step is None else f"step {steps.mean.step:,.0f}",
             "never" if steps.mean.share is None else percent(steps.mean.share),
             ", ".join("never" if seed.share is None else percent(seed.share) for seed in steps.seeds),

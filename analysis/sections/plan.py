@@ -24,6 +24,8 @@ def plan(facts: Facts, store: Store) -> Html:
         for arm in facts.arms
     ]
     heads = ["arm", *short_axes(axes), "configurations", "recorded", "trials"]
+    if not facts.arms:
+        return element("p", "No arm was recorded.")
     count = len(facts.study.seeds)
     seeds = f"{count} seed{'' if count == 1 else 's'} for each: {', '.join(map(str, facts.study.seeds))}. "
     text = store.study_file(facts.study)

@@ -74,7 +74,7 @@ def test_another_metric_and_an_unknown_one(store: Any) -> None:
 @pytest.mark.parametrize(
     ("study", "options", "said"),
     [
-        ("all-nan", {}, r"no run has a finite val/perplexity to rank by \(runs: 3 finished\)"),
+        ("all-nan", {}, r"no finished run has a finite val/perplexity to rank by \(runs: 3 finished\)"),
         ("all-diverged", {}, r"no run has logged a metric yet \(3 runs read\)"),
         ("just-started", {}, r"no run has logged a metric yet \(0 runs read\)"),
         ("small", {"mode": "smallest"}, "mode 'smallest': it is min or max"),

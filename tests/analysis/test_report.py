@@ -158,7 +158,15 @@ def test_linear_networks_stand_beside_theory(store: Any, tmp_path: Path) -> None
             ["seed 2 diverged: train/loss is not finite at step 7", "seed 0 failed: out of memory", "seed 2 running"],
         ),
         ("one-seed", ["there is no interval: take it as a hint", "one seed: nothing to compare"]),
-        ("all-diverged", ["no run has logged a metric yet", "No run has a value to rank by", "0 of 3 trials finished"]),
+        (
+            "all-diverged",
+            [
+                "no run has logged a metric yet",
+                "No run has a value to rank by",
+                "0 of 3 trials finished",
+                "seed 1 diverged: NaN",
+            ],
+        ),
         ("all-nan", ["No run has a value to rank by", "val/perplexity ended as nan"]),
         ("just-started", ["no run has logged a metric yet", "Nothing was recorded", "not recorded"]),
         ("no-parent", ["No hypothesis was recorded", "The study file was not recorded"]),
