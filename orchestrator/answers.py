@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis import queries
+from analysis.cells import Cell, metric_of
 from analysis.store import QueryError, open_store
 from orchestrator.errors import InputError
 from orchestrator.export import study_of, trial_of
+from orchestrator.tables import text
 from orchestrator.tracking import uri_of
 
 Rows = list[dict[str, Any]]
@@ -24,49 +26,81 @@ def asking() -> Iterator[None]:
         raise InputError(str(error)) from error
 
 
-def query(asked: Namespace) -> tuple[Rows, Sequence[str]]:
-    """The rows of one question, and the columns that a table shows of them."""
+def query(asked: Namespace) -> tuple[Rows, Rows]:
+    """The rows that answer one question, and what a table shows of them."""
     with asking():
         return ANSWERS[asked.what](asked)
 
 
-def _best(asked: Namespace) -> tuple[Rows, Sequence[str]]:
+def _best(asked: Namespace) -> tuple[Rows, Rows]:
     cells = queries.best(asked.study, asked.metric, asked.top, asked.mode, uri_of(asked.home))
-    return _cells([cell.row() for cell in cells])
+    return _cells(cells)
 
 
-def _all_cells(asked: Namespace) -> tuple[Rows, Sequence[str]]:
-    return _cells([cell.row() for cell in queries.cells(asked.study, asked.metric, asked.mode, uri_of(asked.home))])
+def _all_cells(asked: Namespace) -> tuple[Rows, Rows]:
+    return _cells(queries.cells(asked.study, asked.metric, asked.mode, uri_of(asked.home)))
 
 
-def _cells(rows: Rows) -> tuple[Rows, Sequence[str]]:
-    trouble = ["status", "reason"] if any(row["reason"] for row in rows) else []
-    rows, axes = _with_axes(rows)
-    return rows, ["cell", "arm", *axes, "n", "mean", "sd", "low", "high", *trouble]
+def _cells(cells: Sequence[Cell]) -> tuple[Rows, Rows]:
+    rows = [cell.row() for cell in cells]
+    return rows, [
+        {
+            **{key: row[key] for key in ("cell", "arm", "n", "mean", "sd")},
+            "95% interval": f"{text(row['low'])} .. {text(row['high'])}" if row["low"] is not None else None,
+            "configuration": configuration(row["axes"])
+            + (f" ({row['status']}: {row['reason']})" if row["reason"] else ""),
+        }
+        for row in rows
+    ]
 
 
-def _runs(asked: Namespace) -> tuple[Rows, Sequence[str]]:
-    rows, axes = _with_axes([run.row() for run in queries.runs(asked.study, uri_of(asked.home))])
-    return rows, ["trial", "arm", *axes, "seed", "state", "value", "cause"]
+def _runs(asked: Namespace) -> tuple[Rows, Rows]:
+    store = open_store(uri_of(asked.home))
+    study = store.study(asked.study)
+    metric = metric_of(study, asked.metric)
+    rows = [run.row() for run in study.runs]
+    return rows, [
+        {
+            **{key: row[key] for key in ("trial", "arm", "state")},
+            metric: row["metrics"].get(metric),
+            "configuration": configuration(row["axes"]) + (f" ({row['cause']})" if row["cause"] else ""),
+        }
+        for row in rows
+    ]
 
 
-def _topology(asked: Namespace) -> tuple[Rows, Sequence[str]]:
+def _topology(asked: Namespace) -> tuple[Rows, Rows]:
     found = queries.topology(asked.study, asked.cell, asked.metric, asked.mode, uri_of(asked.home))
-    rows, axes = _with_axes([topology.row() for topology in found])
-    return rows, ["cell", "arm", *axes, "pearson", "agreement", "chance", "p_value", "first", "previous", "middle"]
+    rows = [topology.row() for topology in found]
+    return rows, [
+        {
+            "cell": row["cell"],
+            "arm": row["arm"] if len({one["network"] for one in rows}) == 1 else f"{row['arm']}: {row['network']}",
+            "pearson (chance) p": _beside_chance(row, "pearson"),
+            "strongest (chance) p": _beside_chance(row, "strongest"),
+            "1st/prev/mid": "/".join(f"{100 * row[key]:.0f}" for key in ("first", "previous", "middle")) + " %",
+        }
+        for row in rows
+    ]
 
 
-def _with_axes(rows: Rows) -> tuple[Rows, Sequence[str]]:
-    """Each axis as a column of its own, named by the last word of its path where that is unambiguous."""
-    paths = list(dict.fromkeys(axis for row in rows for axis in row.get("axes", {})))
-    last = [path.rpartition(".")[2] for path in paths]
-    short = {path: name if last.count(name) == 1 else path for path, name in zip(paths, last, strict=True)}
-    return [row | {short[axis]: value for axis, value in row.get("axes", {}).items()} for row in rows], list(
-        short.values()
+def _beside_chance(row: Mapping[str, Any], statistic: str) -> str | None:
+    """A statistic over pairs of seeds, in brackets what chance gives, and how often chance does as well."""
+    values = [row[statistic], row[f"{statistic}_chance"], row[f"{statistic}_p"]]
+    if None in values:
+        return None
+    return "{:.2f} ({:.2f}) {:.2g}".format(*values)
+
+
+def configuration(axes: Mapping[str, Any]) -> str:
+    """A cell's place on its axes: words as they are, numbers with their name."""
+    return ", ".join(
+        str(value) if isinstance(value, str) else f"{path.rpartition('.')[2]} {text(value)}"
+        for path, value in axes.items()
     )
 
 
-ANSWERS: Mapping[str, Callable[[Namespace], tuple[Rows, Sequence[str]]]] = {
+ANSWERS: Mapping[str, Callable[[Namespace], tuple[Rows, Rows]]] = {
     "best": _best,
     "cells": _all_cells,
     "runs": _runs,

@@ -79,17 +79,18 @@ def resume(arguments: argparse.Namespace) -> int:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    from orchestrator.status import status
+    from orchestrator.status import shown, status
 
-    print_rows(status(arguments.home, arguments.study), arguments.format)
+    rows = status(arguments.home, arguments.study)
+    print_rows(rows, arguments.format, shown(rows))
     return 0
 
 
 def query(arguments: argparse.Namespace) -> int:
     from orchestrator.answers import query
 
-    rows, columns = query(arguments)
-    print_rows(rows, arguments.format, columns)
+    rows, shown = query(arguments)
+    print_rows(rows, arguments.format, shown)
     return 0
 
 

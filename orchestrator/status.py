@@ -26,6 +26,12 @@ def status(home: Path, study: str | None) -> list[dict[str, Any]]:
     return list(_trials(home / "studies" / study))
 
 
+def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without columns that say nothing in any of them."""
+    said = {key for row in rows for key, value in row.items() if value or key == "left"}
+    return [{key: value for key, value in row.items() if key in said} for row in rows]
+
+
 def _study(folder: Path) -> dict[str, Any]:
     trials = History(folder).trials.values()
     counts = Counter(record.state for record in trials)

@@ -10,29 +10,35 @@ FORMATS = ("table", "json", "csv")
 Row = Mapping[str, Any]
 
 
-def print_rows(rows: Sequence[Row], format: str, columns: Sequence[str] = ()) -> None:
-    """Print `rows`. JSON and CSV hold all they have; a table shows `columns`, or every column where none are named."""
-    every = list(dict.fromkeys(key for row in rows for key in row))
+def print_rows(rows: Sequence[Row], format: str, shown: Sequence[Row] | None = None) -> None:
+    """Print `rows`. JSON and CSV hold all they have; a table has a line for each of `shown`, where that is given."""
     if format == "json":
         json.dump(list(rows), sys.stdout, indent=2, default=str, allow_nan=False)
         print()
     elif format == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(every)
-        writer.writerows([_plain(row.get(column)) for column in every] for row in rows)
+        columns = _columns(rows)
+        writer.writerow(columns)
+        writer.writerows([_plain(row.get(column)) for column in columns] for row in rows)
     else:
-        _print_table(rows, [column for column in columns or every if column in every])
+        _print_table(rows if shown is None else shown)
 
 
-def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    """Only the last column wraps, at words: the others are names and numbers."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    columns = _columns(rows)
     for column in columns:
         numeric = any(isinstance(row.get(column), int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(column, justify="right" if numeric else "left", no_wrap=column != columns[-1])
     for row in rows:
         table.add_row(*(text(row.get(column)) for column in columns))
     Console(highlight=False, markup=False).print(table)
