@@ -78,7 +78,7 @@ def _topology(asked: Namespace) -> tuple[Rows, Rows]:
             "arm": row["arm"] if len({one["network"] for one in rows}) == 1 else f"{row['arm']}: {row['network']}",
             "pearson (chance) p": _beside_chance(row, "pearson"),
             "strongest (chance) p": _beside_chance(row, "strongest"),
-            "1st/prev/mid": "/".join(f"{100 * row[key]:.0f}" for key in ("first", "previous", "middle")) + " %",
+            "1st/prev/mid": _shares(row),
         }
         for row in rows
     ]
@@ -90,6 +90,11 @@ def _beside_chance(row: Mapping[str, Any], statistic: str) -> str | None:
     if None in values:
         return None
     return "{:.2f} ({:.2f}) {:.2g}".format(*values)
+
+
+def _shares(row: Mapping[str, Any]) -> str | None:
+    shares = [row[key] for key in ("first", "previous", "middle")]
+    return None if None in shares else "/".join(f"{100 * share:.0f}" for share in shares) + " %"
 
 
 def configuration(axes: Mapping[str, Any]) -> str:
