@@ -84,6 +84,11 @@ def _topology(asked: Namespace) -> tuple[Rows, Rows]:
     ]
 
 
+def _curves(asked: Namespace) -> tuple[Rows, Rows]:
+    rows = queries.curves(asked.study, asked.metric, asked.mode, uri_of(asked.home))
+    return rows, rows
+
+
 def _beside_chance(row: Mapping[str, Any], statistic: str) -> str | None:
     """A statistic over pairs of seeds, in brackets what chance gives, and how often chance does as well."""
     values = [row[statistic], row[f"{statistic}_chance"], row[f"{statistic}_p"]]
@@ -110,6 +115,7 @@ ANSWERS: Mapping[str, Callable[[Namespace], tuple[Rows, Rows]]] = {
     "cells": _all_cells,
     "runs": _runs,
     "topology": _topology,
+    "curves": _curves,
 }
 
 

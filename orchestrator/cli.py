@@ -169,8 +169,8 @@ def build_parser() -> Parser:
     one.add_argument("study", metavar="NAME", nargs="?", help="one study, trial by trial")
     _reads(_homed(one))
 
-    one = add("query", query, "ask MLflow: the best configurations, all cells, all runs, the learned topologies")
-    one.add_argument("what", choices=("best", "cells", "runs", "topology"))
+    one = add("query", query, "ask MLflow: best configurations, cells, runs, learned topologies, curves")
+    one.add_argument("what", choices=("best", "cells", "runs", "topology", "curves"))
     one.add_argument("study", metavar="STUDY", help="the study's name")
     one.add_argument("--metric", help="rank by this metric (default: the study's)")
     one.add_argument("--mode", choices=("min", "max"), help="which end is best (default: the study's)")
