@@ -87,11 +87,14 @@ class Arm:
 
     def row(self) -> dict[str, Any]:
         best = self.best.row() if self.best else {}
-        shown = ("cell", "status", "n", "mean", "sd", "low", "high")
-        edge = asdict(self.edge) if self.edge else None
-        planned = {"planned": self.planned, "configurations": self.configurations, "runs": self.runs}
-        return {"arm": self.arm, **planned, **{key: best.get(key) for key in shown}, "edge": edge} | {
-            "brackets": dict(self.brackets)
+        return {
+            "arm": self.arm,
+            "planned": self.planned,
+            "configurations": self.configurations,
+            "runs": self.runs,
+            **{key: best.get(key) for key in ("cell", "status", "n", "mean", "sd", "low", "high")},
+            "edge": asdict(self.edge) if self.edge else None,
+            "brackets": dict(self.brackets),
         }
 
 
@@ -131,9 +134,7 @@ def rank(store: Store, study: Study, metric: str, mode: str | None = None) -> li
 
 
 def _cell(store: Store, study: Study, group: Sequence[Run], metric: str) -> Cell:
-    finite = {run.seed: run.metrics[metric] for run in group if math.isfinite(run.metrics.get(metric, math.nan))}
-    finished = {run.seed: finite[run.seed] for run in group if run.state == names.FINISHED and run.seed in finite}
-    stopped = {run.seed: finite[run.seed] for run in group if run.state == names.STOPPED and run.seed in finite}
+    finished, stopped = _values(group, metric, names.FINISHED), _values(group, metric, names.STOPPED)
     values = finished or stopped
     missing = tuple(seed for seed in study.seeds if seed not in values)
     trouble = [_trouble(run, metric) for run in group if run.seed not in finished]
@@ -163,6 +164,12 @@ def _cell(store: Store, study: Study, group: Sequence[Run], metric: str) -> Cell
     )
 
 
+def _values(group: Sequence[Run], metric: str, state: str) -> dict[int, float]:
+    """Seed -> last value, of the runs in a state whose value is finite."""
+    last = {run.seed: run.metrics.get(metric, math.nan) for run in group if run.state == state}
+    return {seed: value for seed, value in last.items() if math.isfinite(value)}
+
+
 def _diverged(run: Run, metric: str) -> bool:
     """Also a run that ended well in name, with a last value that is not finite."""
     ended = run.state in (names.FINISHED, names.STOPPED)
@@ -173,7 +180,8 @@ def _trouble(run: Run, metric: str) -> str:
     """Why a run is not among the finished ones."""
     if run.state == names.FINISHED:
         value = run.metrics.get(metric)
-        return f"seed {run.seed}: " + (f"{metric or 'a metric'} never logged" if value is None else f"{metric} ended as {value}")
+        end = f"{metric or 'a metric'} never logged" if value is None else f"{metric} ended as {value}"
+        return f"seed {run.seed}: {end}"
     return f"seed {run.seed} {run.state}" + (f": {run.cause}" if run.cause else "")
 
 

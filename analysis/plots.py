@@ -108,7 +108,7 @@ def linear_network(
     """Losses of deep linear networks over the step, logarithmic, with theory curves (label, steps, losses) in grey."""
     with _figure(WIDTH, 4.2, key) as figure:
         axes = figure.subplots()
-        values = [value for _, curve in arms for value in curve.mean if value > 0]
+        values = [value for _, curve in arms for value in curve.mean if value > 0] or [1.0]
         for series, curve in arms:
             _line(axes, series, curve, 0.0)
         low, high = min(values) / 3, max(values) * 3

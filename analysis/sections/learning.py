@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis import curves, plots
+from analysis import curves, names, plots
 from analysis.facts import Facts
 from analysis.page import Html, element, figure, join, number, percent, table
 from analysis.published import at
@@ -22,7 +22,7 @@ def learning(facts: Facts) -> Html:
     if not arms:
         return element("p", "No learning curve: no arm has runs with a finite value at a step in common.")
     caption = f"Each arm's best configuration, mean over its seeds with the 95 % interval.{left_out(facts)}"
-    if facts.study.workload == "lnn":
+    if facts.study.workload == "lnn" and facts.metric == names.TRAIN_LOSS:
         theory, said = _theory(facts)
         picture, caption = plots.linear_network(arms, theory, key(facts, "curves")), f"{caption} {said}"
     else:
@@ -34,9 +34,9 @@ def _theory(facts: Facts) -> tuple[Theory, str]:
     """The bounds of section 3.2, over the slowest arm's steps."""
     spec = facts.winner.spec if facts.winner else {}
     depth, rate = at(spec, "model.depth"), at(spec, "optim.lr")
-    if not isinstance(depth, int) or depth < 3 or not isinstance(rate, int | float):
-        return [], "No theory curve: it needs a depth of 3 or more and a learning rate."
     slowest = max(facts.curves.values(), key=lambda curve: curve.mean[-1])
+    if not isinstance(depth, int) or depth < 3 or not isinstance(rate, int | float) or slowest.steps[-1] < 1:
+        return [], "No theory curve: it needs a depth of 3 or more, a learning rate and a step."
     steps = np.linspace(1, slowest.steps[-1], 200).tolist()
     anchor = (slowest.steps[-1] * rate, slowest.mean[-1])
     start = max(curve.mean[0] for curve in facts.curves.values())
