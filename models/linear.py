@@ -30,9 +30,8 @@ class LinearNetwork(nn.Module):
 
     def __init__(self, spec: LinearSpec, topology: TopologySpec, seed: int) -> None:
         super().__init__()
-        weights = torch.Generator().manual_seed(
-            2**31 + seed
-        )  # 32 bits count: any other offset could repeat A's numbers
+        # Seeds of A end below 2^31, and a generator takes 32 bits of its seed: no W repeats the numbers of any A.
+        weights = torch.Generator().manual_seed(2**31 + seed)
         blocks = [nn.Linear(spec.width, spec.width, bias=False) for _ in range(spec.depth)]
         self.stack = Stack(blocks, topology, width=spec.width, returns="branch").double()
         for block in blocks:
