@@ -61,7 +61,7 @@ class Context:
 def run(context: Context, concurrent: int) -> None:
     """Run what is left of a sweep in the Ray that is initialised, `concurrent` trials at a time."""
     resources = context.sweep.study.resources
-    # Several workers have their own shares; the process that waits for them asks for a byte, since Tune wants something.
+    # Several workers have shares of their own; the one that waits for them asks for a byte, as Tune wants something.
     share = {"CPU": 0, "memory": 1} if resources.workers > 1 else {"CPU": resources.cpus, "GPU": resources.gpus}
     with tempfile.TemporaryDirectory(prefix="ancre-") as storage:
         tune.Tuner(

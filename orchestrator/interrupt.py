@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupt:
-    """Takes over both signals while its block runs; in another thread than the main one it cannot, and does nothing."""
+    """Holds both signals while its block runs. In another thread than the main one it cannot, and does nothing."""
 
     def __init__(self) -> None:
         self.signal = 0  # the first one that came
@@ -35,9 +35,14 @@ class Interrupt:
         if self.signal:
             raise KeyboardInterrupt
 
-    def __enter__(self) -> Self:
+    def take(self) -> None:
+        """Take the signals over; once more after Ray has started, which puts handlers of its own in place."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+            for number in SIGNALS:
+                self._before.setdefault(number, signal.signal(number, self._handle))
+
+    def __enter__(self) -> Self:
+        self.take()
         return self
 
     def __exit__(

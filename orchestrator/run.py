@@ -32,6 +32,7 @@ from orchestrator.workloads.base import TrialSpec, canonical
 from search_spaces.domains import Choices, Domain
 
 NOT_PREPARED = {"seed", "topology", "optim", "train"}  # parts of a trial that no preparation depends on
+COMPARISON = ("workload", "trial", "arms", "axes", "sampler")  # what says which cells a study has
 UPLOAD_SECONDS = 30.0  # to wait for the tracking store at the end, or a tenth of what the sweep took
 
 
@@ -102,7 +103,7 @@ def _with_earlier_seeds(study: Study, folder: Path) -> Study:
     except InputError:  # none, or written by another version
         return study
     if any(
-        getattr(study, field) != getattr(before, field) for field in ("workload", "trial", "arms", "axes", "sampler")
+        getattr(study, field) != getattr(before, field) for field in COMPARISON
     ):
         return study
     return study.model_copy(update={"seeds": tuple(dict.fromkeys(before.seeds + study.seeds))})
@@ -162,6 +163,7 @@ class Attempt:
         with cluster.connected(address):
             from orchestrator.engine import Context, run
 
+            self._interrupt.take()
             concurrent = cluster.concurrency(self._study.resources, cluster.nodes())
             self._write_study()
             ledger = Ledger(self._folder)

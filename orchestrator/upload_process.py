@@ -1,4 +1,4 @@
-"""The uploader as the driver sees it: started beside the sweep, told when it is over, never waited for without an end."""
+"""The uploader as the driver sees it: started beside the sweep, told when it is over, waited for within bounds."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Spec(TrialSpec):
             self._go_wrong(step, place.folder)
             if step % self.train.checkpoint_every == 0:
                 kept.parent.mkdir(exist_ok=True)
-                partial = kept.with_suffix(".partial")
+                partial = kept.with_suffix(f".{os.getpid()}")
                 partial.write_text(str(step))
                 partial.replace(kept)
             loss = math.nan if step == self.train.diverge_at else self.loss(step)

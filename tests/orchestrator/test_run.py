@@ -222,5 +222,5 @@ def test_an_unknown_study_is_named(home):
     folder = home / "studies" / "some-study"
     folder.mkdir()
     (folder / "study.toml").write_text(study("some-study").to_toml())
-    with pytest.raises(InputError, match="no study 'some-studi' was started in .*; did you mean 'some-study'"):
+    with pytest.raises(InputError, match=r"no study 'some-studi' was started in .*; did you mean 'some-study'"):
         resume("some-studi", home)

@@ -55,7 +55,7 @@ class Study:
                     "steps": 100,
                     "spec": spec,
                 }
-            ]  # fmt: skip
+            ]
         )
         return self.folder / "trials" / trial
 
