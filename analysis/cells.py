@@ -244,13 +244,9 @@ def _geometric(start: float, factor: float) -> tuple[float, ...]:
     return tuple(float(f"{start * factor**k:.3g}") for k in range(3))
 
 
-def baseline(found: Sequence[Arm]) -> Arm | None:
-    """The arm that others are measured against: the one whose topology is `cascaded`, else one named baseline."""
-    for arm in found:
-        topology = arm.best.spec.get("topology", {}) if arm.best else {}
-        if topology.get("kind") == "cascaded" or arm.arm in ("cascaded", "baseline"):
-            return arm
-    return None
+def is_baseline(cell: Cell) -> bool:
+    """Whether others are measured against it: its topology is `cascaded`, or its arm's name says so."""
+    return cell.spec.get("topology", {}).get("kind") == "cascaded" or cell.arm in ("cascaded", "baseline", "none")
 
 
 @dataclass(frozen=True)
@@ -288,3 +284,35 @@ def gap(new: Cell, old: Cell) -> Gap | None:
     if found.mean is None or found.low is None:
         return Gap(scale(new.summary.mean) - scale(old.summary.mean), None, None, len(shared), decades)
     return Gap(found.mean, found.low, found.high, found.n, decades)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The best configuration of one model that is no baseline, against the best one that is."""
+
+    model: Mapping[str, Any]  # the model's part of the spec, which both share
+    cell: Cell
+    base: Cell
+    gap: Gap
+
+
+def comparisons(ranked: Sequence[Cell]) -> list[Comparison]:
+    """One for each model that has a value both of a baseline and of another topology, in order of rank."""
+    valued = [cell for cell in ranked if cell.summary.mean is not None]
+    found = []
+    for model in _distinct([cell.spec.get("model", {}) for cell in valued]):
+        group = [cell for cell in valued if cell.spec.get("model", {}) == model]
+        base = next((cell for cell in group if is_baseline(cell)), None)
+        cell = next((cell for cell in group if not is_baseline(cell)), None)
+        between = gap(cell, base) if cell and base else None
+        if cell and base and between:
+            found.append(Comparison(model, cell, base, between))
+    return found
+
+
+def _distinct(models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    for model in models:
+        if model not in found:
+            found.append(model)
+    return found

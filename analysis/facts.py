@@ -6,41 +6,41 @@ Nothing is drawn here and nothing is HTML. Where a part cannot be had, `gaps` sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from analysis import cells, queries
-from analysis.cells import Arm, Cell, Gap
+from analysis.cells import Arm, Cell, Comparison
 from analysis.curves import Curve, Saving, average, saving
 from analysis.queries import Topology
 from analysis.store import Points, QueryError, Store, Study
 
-SHOWN_ARMS = 8  # in figures
+SHOWN_ARMS = 10  # in figures
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps that an arm needs for the baseline's final value: of its mean curve, and of each seed's."""
+    """Steps that a configuration needs for the baseline's final value: of its mean curve, and of each seed's."""
 
+    base: Cell
     mean: Saving
     seeds: tuple[Saving, ...]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """One study as a report shows it. Curves, steps and topologies are of each arm's best cell, by arm."""
+    """One study as a report shows it. `curves`, `steps` and `topologies` are of each shown arm's best cell, by arm."""
 
     study: Study
     metric: str | None  # None: no run logged one
     mode: str
     ranked: tuple[Cell, ...]
     arms: tuple[Arm, ...]
-    baseline: Arm | None
     shown: tuple[Arm, ...]  # in figures: those with a value, the best ones where there are more than SHOWN_ARMS
-    histories: Mapping[str, Mapping[str, Points]] = field(default_factory=dict)  # arm -> MLflow run id -> curve
-    curves: Mapping[str, Curve] = field(default_factory=dict)
-    steps: Mapping[str, Steps] = field(default_factory=dict)
-    topologies: Mapping[str, Sequence[Topology]] = field(default_factory=dict)
-    gaps: tuple[str, ...] = ()
+    comparisons: tuple[Comparison, ...]  # one for each model
+    curves: Mapping[str, Curve]
+    steps: Mapping[str, Steps]
+    topologies: Mapping[str, Sequence[Topology]]
+    gaps: tuple[str, ...]
     number: int = 1  # of the study in its report
     home: str | None = None  # where commands are to look; None: where they look anyway
 
@@ -48,19 +48,6 @@ class Facts:
     def winner(self) -> Cell | None:
         """The best configuration that has a value."""
         return next((cell for cell in self.ranked if cell.summary.mean is not None), None)
-
-    @property
-    def challenger(self) -> Cell | None:
-        """The best configuration of the arms other than the baseline."""
-        base = self.baseline.arm if self.baseline else None
-        return next((c for c in self.ranked if c.arm != base and c.summary.mean is not None), None)
-
-    @property
-    def gap(self) -> Gap | None:
-        """From the baseline's best to the challenger."""
-        if self.challenger is None or self.baseline is None or self.baseline.best is None:
-            return None
-        return cells.gap(self.challenger, self.baseline.best)
 
     @property
     def learned(self) -> Topology | None:
@@ -92,46 +79,54 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
         metric = None
     ranked = cells.rank(store, study, metric or "", mode)
     arms = cells.compare(study, ranked)
-    base = cells.baseline(arms)
-    shown = _shown(arms, ranked, base)
-    histories = {arm.arm: store.history(arm.best.counted, metric) for arm in shown if arm.best and metric}
-    curves = {arm: curve for arm, runs in histories.items() if (curve := average(list(runs.values())))}
+    shown = _shown(arms, ranked)
+    compared = cells.comparisons(ranked)
+    drawn = {cell.cell: cell for arm in shown if (cell := arm.best)} | {one.base.cell: one.base for one in compared}
+    histories = {cell.cell: list(store.history(cell.counted, metric or "").values()) for cell in drawn.values()}
+    curves = {cell: curve for cell, runs in histories.items() if (curve := average(runs))}
     return Facts(
         study=study,
         metric=metric,
         mode=mode,
         ranked=tuple(ranked),
         arms=tuple(arms),
-        baseline=base,
         shown=tuple(shown),
-        histories=histories,
-        curves=curves,
-        steps=_steps(histories, curves, base, mode),
+        comparisons=tuple(compared),
+        curves={arm.arm: curves[arm.best.cell] for arm in shown if arm.best and arm.best.cell in curves},
+        steps=_steps(shown, compared, histories, curves, mode),
         topologies=_topologies(store, shown, gaps),
         gaps=tuple(gaps),
     )
 
 
-def _shown(arms: Sequence[Arm], ranked: Sequence[Cell], base: Arm | None) -> list[Arm]:
-    """The baseline first, then the others in the study's order."""
-    by_rank = list(dict.fromkeys(cell.arm for cell in ranked if cell.summary.mean is not None))
-    first = [base.arm] if base and base.best else []
-    kept = first + [arm for arm in by_rank if arm not in first][: SHOWN_ARMS - len(first)]
-    return sorted((arm for arm in arms if arm.arm in kept), key=lambda arm: arm.arm not in first)
+def _shown(arms: Sequence[Arm], ranked: Sequence[Cell]) -> list[Arm]:
+    """Baselines first, then the others in the study's order."""
+    by_rank = dict.fromkeys(cell.arm for cell in ranked if cell.summary.mean is not None)
+    bases = [arm.arm for arm in arms if arm.best and cells.is_baseline(arm.best)]
+    first = [arm for arm in by_rank if arm in bases][:1]
+    kept = [*first, *(arm for arm in by_rank if arm not in first)][:SHOWN_ARMS]
+    return sorted((arm for arm in arms if arm.arm in kept), key=lambda arm: arm.arm not in bases)
 
 
 def _steps(
-    histories: Mapping[str, Mapping[str, Points]], curves: Mapping[str, Curve], base: Arm | None, mode: str
+    arms: Sequence[Arm],
+    compared: Sequence[Comparison],
+    histories: Mapping[str, Sequence[Points]],
+    curves: Mapping[str, Curve],
+    mode: str,
 ) -> dict[str, Steps]:
-    if base is None or base.arm not in curves:
-        return {}
-    target = curves[base.arm].points
+    """Each arm's best cell against the baseline of the same model."""
     found = {}
-    for arm, curve in curves.items():
-        mean = saving(curve.points, target, mode)
-        seeds = [saving(points, target, mode) for points in histories[arm].values()]
-        if mean and arm != base.arm:
-            found[arm] = Steps(mean, tuple(seed for seed in seeds if seed))
+    for arm in arms:
+        cell = arm.best
+        base = next((one.base for one in compared if cell and cell.spec.get("model", {}) == one.model), None)
+        if cell is None or base is None or cells.is_baseline(cell) or not {cell.cell, base.cell} <= curves.keys():
+            continue
+        target = curves[base.cell].points
+        mean = saving(curves[cell.cell].points, target, mode)
+        seeds = [saving(points, target, mode) for points in histories[cell.cell]]
+        if mean:
+            found[arm.arm] = Steps(base, mean, tuple(seed for seed in seeds if seed))
     return found
 
 

@@ -70,7 +70,8 @@ class Series:
     """One arm in a figure."""
 
     label: str
-    style: int  # which colour, dash and marker; 0 is the baseline
+    style: int  # which colour, dash and marker
+    baseline: bool = False  # dashed as no other
 
     @property
     def colour(self) -> str:
@@ -78,7 +79,7 @@ class Series:
 
     @property
     def dash(self) -> Any:
-        return DASHES[1 + self.style // len(SERIES) % 3] if self.style else DASHES[0]
+        return DASHES[0] if self.baseline else DASHES[1 + self.style // len(SERIES) % 3]
 
     @property
     def marker(self) -> str:

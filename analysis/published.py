@@ -22,7 +22,7 @@ class Entry:
 
     def matches(self, spec: Mapping[str, Any]) -> bool:
         """Whether a configuration is what this row is to be read beside."""
-        return bool(self.match) and all(at(spec, path) == value for path, value in self.match.items())
+        return bool(self.match) and _holds(spec, self.match)
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,12 @@ def table(key: str) -> Table:
     return Table(held["title"], held["source"], held["metric"], tuple(held["columns"]), tuple(rows))
 
 
+def is_size(column: str, spec: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of the model that a column names."""
+    sizes = _read()["sizes"]
+    return column in sizes and _holds(spec, sizes[column])
+
+
 def claims() -> dict[str, Claim]:
     """The claims of the paper's text by name: steps, gain, pearson, strongest."""
     return {key: Claim(**claim) for key, claim in _read()["claims"].items()}
@@ -66,6 +72,10 @@ def at(spec: Mapping[str, Any], path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
+
+
+def _holds(spec: Mapping[str, Any], match: Mapping[str, Any]) -> bool:
+    return all(at(spec, path) == value for path, value in match.items())
 
 
 @cache

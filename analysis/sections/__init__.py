@@ -6,9 +6,10 @@ What they share is here: the look of an arm, the ids of figures, and the command
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from analysis.cells import COMPLETE, Arm, Cell
+from analysis.cells import COMPLETE, Arm, Cell, is_baseline
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, interval, number, value
 from analysis.plots import Series
@@ -40,11 +41,11 @@ def _line(words: list[str], names: list[str], home: str | None, options: list[st
 
 
 def looks(facts: Facts) -> dict[str, Series]:
-    """Each shown arm's look, the same in every figure. Number 0 is the baseline's alone."""
-    base = facts.baseline.arm if facts.baseline else None
-    others = [arm.arm for arm in facts.shown if arm.arm != base]
-    styles = {arm: k for k, arm in enumerate(others, start=1)}
-    return {arm.arm: Series(label(arm), styles.get(arm.arm, 0)) for arm in facts.shown}
+    """Each shown arm's look, the same in every figure. Baselines are dashed; number 0 is the first baseline's alone."""
+    bases = [arm.arm for arm in facts.shown if arm.best and is_baseline(arm.best)]
+    order = [arm.arm for arm in facts.shown if arm.arm not in bases[:1]]
+    styles = {arm: k for k, arm in enumerate(order, start=1)}
+    return {arm.arm: Series(label(arm), styles.get(arm.arm, 0), arm.arm in bases) for arm in facts.shown}
 
 
 def label(arm: Arm) -> str:
@@ -91,3 +92,10 @@ def spread(cell: Cell) -> str:
 
 def mean(cell: Cell) -> str:
     return number(cell.summary.mean)
+
+
+def model_names(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What tells models apart, in a few words; nothing for a single one."""
+    keys = list(dict.fromkeys(key for model in models for key in model))
+    apart = [key for key in keys if len({value(model.get(key)) for model in models}) > 1]
+    return [", ".join(f"{key} {value(model.get(key))}" for key in apart[:2]) for model in models]

@@ -56,23 +56,20 @@ def _theory(facts: Facts) -> tuple[Theory, str]:
 
 def _saved(facts: Facts) -> Html:
     """Steps saved at matched metric, an arm a row."""
-    if facts.baseline is None or not facts.steps:
-        return element(
-            "p", "Steps saved: not known without the curves of a baseline and of another arm.", class_="muted"
-        )
-    some = next(iter(facts.steps.values())).mean
+    if not facts.steps:
+        text = "Steps saved: not known without the curves of a cascaded network and of another with the same model."
+        return element("p", text, class_="muted")
     look = looks(facts)
     rows = [
         [
             look[arm].label,
+            f"{steps.base.arm}: {number(steps.mean.target)} at {steps.mean.baseline:,}",
             "never reached" if steps.mean.step is None else f"step {steps.mean.step:,.0f}",
             "never" if steps.mean.share is None else percent(steps.mean.share),
             ", ".join("never" if seed.share is None else percent(seed.share) for seed in steps.seeds),
         ]
         for arm, steps in facts.steps.items()
     ]
-    text = (
-        f"Steps saved at matched {facts.metric}: {facts.baseline.arm} ends at {number(some.target)} in step"
-        f" {some.baseline:,}; the mean curve of each other arm first has that value at:"
-    )
-    return join(element("p", text), table(["arm", "reached", "steps saved", "each seed alone"], rows, [2]))
+    text = f"Steps saved at matched {facts.metric}: where each mean curve first has the baseline's final value."
+    heads = ["arm", "baseline and its last step", "reached", "steps saved", "each seed alone"]
+    return join(element("p", text), table(heads, rows, [3]))

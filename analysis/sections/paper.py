@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from analysis import names, published
@@ -10,6 +11,7 @@ from analysis.cells import COMPLETE, Cell
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, join, number, percent, table
 from analysis.published import at
+from analysis.sections.summary import saved
 from analysis.store import QueryError
 
 
@@ -27,23 +29,37 @@ def paper(facts: Facts) -> Html | None:
 
 
 def _beside(facts: Facts, printed: published.Table) -> Html:
-    rows = []
-    for entry in printed.rows:
-        cell = next((cell for cell in facts.ranked if entry.matches(cell.spec)), None)
-        theirs = [value if isinstance(value, str) else f"{value:g}" for value in entry.values]
-        rows.append([entry.label, *theirs, "not run" if cell is None else _ours(cell)])
-    heads = ["", *(f"paper, {column}" for column in printed.columns), f"ours, {_model(facts)}"]
-    text = f"{printed.title} ({printed.source}). Model, text and length differ: compare the order, not the level."
+    """Ours stand behind each column of a size that we ran; where we ran none of them, in a column at the end."""
+    sizes = [column for column in printed.columns if _of_size(facts, column)]
+    heads, rows = [""], [[entry.label] for entry in printed.rows]
+    for k, column in enumerate(printed.columns):
+        heads += [f"paper, {column}"] + ([f"ours, {column}"] if column in sizes else [])
+        for row, entry in zip(rows, printed.rows, strict=True):
+            theirs = entry.values[k]
+            row += [theirs if isinstance(theirs, str) else f"{theirs:g}"]
+            row += [_ours(entry, _of_size(facts, column))] if column in sizes else []
+    if not sizes:
+        heads.append(f"ours, {_model(facts)}")
+        for row, entry in zip(rows, printed.rows, strict=True):
+            row.append(_ours(entry, facts.ranked))
+    text = f"{printed.title} ({printed.source}). Ours is the best configuration that fits a row."
+    text += "" if sizes else " Model, text and length differ: compare the order, not the level."
     return join(element("p", text), table(heads, rows, range(1, len(heads))))
 
 
-def _ours(cell: Cell) -> str:
+def _of_size(facts: Facts, column: str) -> list[Cell]:
+    return [cell for cell in facts.ranked if published.is_size(column, cell.spec)]
+
+
+def _ours(entry: published.Entry, ranked: Sequence[Cell]) -> str:
+    cell = next((cell for cell in ranked if entry.matches(cell.spec)), None)
+    if cell is None:
+        return "not run"
     if cell.summary.mean is None:
         return cell.status
     sd = f" ± {number(cell.summary.sd, 2)}" if cell.summary.sd is not None else ""
-    return (
-        f"{number(cell.summary.mean)}{sd} (n = {cell.summary.n}{'' if cell.status == COMPLETE else ', ' + cell.status})"
-    )
+    status = "" if cell.status == COMPLETE else f", {cell.status}"
+    return f"{number(cell.summary.mean)}{sd} (n = {cell.summary.n}{status})"
 
 
 def _model(facts: Facts) -> str:
@@ -55,18 +71,20 @@ def _model(facts: Facts) -> str:
 
 
 def _claims(facts: Facts) -> Html:
-    cell, learned = facts.challenger, facts.learned
-    steps = facts.steps.get(cell.arm) if cell else None
-    gain = facts.gap if facts.metric == names.VAL_PERPLEXITY and facts.gap and not facts.gap.decades else None
+    """Ours are means over the models compared; agreement is the best arm's."""
+    shares = [facts.steps[one.cell.arm].mean.share for one in facts.comparisons if one.cell.arm in facts.steps]
+    gains = [
+        one.base.summary.mean - one.cell.summary.mean
+        for one in facts.comparisons
+        if facts.metric == names.VAL_PERPLEXITY and one.base.summary.mean and one.cell.summary.mean
+    ]
+    learned = facts.learned.agreement if facts.learned else None
     ours = {
-        "steps": NONE if steps is None else _saved(steps.mean.share),
-        "gain": NONE if gain is None else number(-gain.mean),
-        "pearson": NONE if learned is None else number(learned.agreement.pearson, 2),
-        "strongest": NONE if learned is None else percent(learned.agreement.strongest),
+        "steps": saved(shares),
+        "gain": number(fmean(gains)) if gains else NONE,
+        "pearson": number(learned.pearson if learned else None, 2),
+        "strongest": percent(learned.strongest if learned else None),
     }
+    arms = ", ".join(dict.fromkeys(one.cell.arm for one in facts.comparisons))
     rows = [[claim.title, claim.value, ours[key], claim.source] for key, claim in published.claims().items()]
-    return table(["claim", "paper", f"ours ({cell.arm})" if cell else "ours", "source"], rows, [2])
-
-
-def _saved(share: float | None) -> str:
-    return "never reached" if share is None else percent(share, 1)
+    return table(["claim", "paper", f"ours ({arms})" if arms else "ours", "source"], rows, [2])

@@ -1,20 +1,23 @@
-"""In short: the few numbers that a reader takes away, and one sentence that compares the best arm with the baseline."""
+"""In short: the few numbers that a reader takes away, and a sentence that compares the best with the baseline."""
 
 from __future__ import annotations
 
 from collections import Counter
+from statistics import fmean
 
 from analysis import names
-from analysis.cells import COMPLETE, Cell, Gap
+from analysis.cells import COMPLETE, Cell, Comparison
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, interval, join, number, p_value, percent
-from analysis.sections import spread
+from analysis.sections import model_names, spread
 from analysis.topology import Agreement
+
+CARDS = 3  # models that are compared in a card each
 
 
 def summary(facts: Facts) -> Html:
-    cards = [_gain(facts), _steps(facts), *_agreement(facts), _trials(facts)]
-    return join(element("div", *cards, class_="cards"), _verdict(facts))
+    cards = [*_gains(facts), _steps(facts), *_agreement(facts), _trials(facts)]
+    return join(element("div", *cards, class_="cards"), *_verdicts(facts))
 
 
 def _card(big: str, label: str, small: str | None = None, mood: str = "") -> Html:
@@ -22,15 +25,24 @@ def _card(big: str, label: str, small: str | None = None, mood: str = "") -> Htm
     return element("div", element("b", big), element("span", label), note, class_=f"card {mood}".strip())
 
 
-def _gain(facts: Facts) -> Html | None:
-    cell, base = facts.challenger, facts.baseline
-    gap = facts.gap
-    if cell is None or base is None or base.best is None or gap is None:
-        best = facts.winner
-        return _card(number(best.summary.mean), f"best {facts.metric}, by {best.arm}", spread(best)) if best else None
-    small = f"{number(cell.summary.mean)} against {number(base.best.summary.mean)}"
-    mood = "" if not gap.clear else "good" if gap.lower == (facts.mode == "min") else "bad"
-    return _card(change(cell, base.best), f"{facts.metric}: {cell.arm} against {base.arm}", small, mood)
+def _gains(facts: Facts) -> list[Html]:
+    best = facts.winner
+    if best and not facts.comparisons:
+        return [_card(number(best.summary.mean), f"best {facts.metric}, by {best.arm}", spread(best))]
+    return [_gain(facts, one) for one in facts.comparisons[:CARDS]]
+
+
+def _gain(facts: Facts, one: Comparison) -> Html:
+    small = f"{number(one.cell.summary.mean)} against {number(one.base.summary.mean)}"
+    mood = "" if not one.gap.clear else "good" if one.gap.lower == (facts.mode == "min") else "bad"
+    label = f"{facts.metric}: {one.cell.arm} against {one.base.arm}{_model(facts, one)}"
+    return _card(change(one.cell, one.base), label, small, mood)
+
+
+def _model(facts: Facts, one: Comparison) -> str:
+    """Which of several models a comparison is of."""
+    name = model_names([each.model for each in facts.comparisons])[facts.comparisons.index(one)]
+    return f", {name}" if name else ""
 
 
 def change(cell: Cell, base: Cell) -> str:
@@ -45,14 +57,25 @@ def change(cell: Cell, base: Cell) -> str:
 
 
 def _steps(facts: Facts) -> Html | None:
-    cell = facts.challenger
-    steps = facts.steps.get(cell.arm) if cell else None
-    if cell is None or steps is None or facts.baseline is None:
+    """Of the compared arms, mean over models."""
+    arms = [one.cell.arm for one in facts.comparisons if one.cell.arm in facts.steps]
+    shares = [facts.steps[arm].mean.share for arm in arms]
+    if not arms or not shares:
         return None
-    share = steps.mean.share
     paper = "paper: 34.3 % on average" if facts.study.workload == "llm" else None
-    label = f"steps saved by {cell.arm} at the final {facts.metric} of {facts.baseline.arm}"
-    return _card("never" if share is None else percent(share), label, paper)
+    if len(arms) == 1:
+        label = f"steps saved by {arms[0]} at the final {facts.metric} of {facts.steps[arms[0]].base.arm}"
+    else:
+        label = f"steps saved at the baseline's final {facts.metric}, mean of {len(arms)} models"
+    return _card(saved(shares), label, paper)
+
+
+def saved(shares: list[float | None]) -> str:
+    """The mean share of steps saved, which there is only where every model's target was reached."""
+    reached = [share for share in shares if share is not None]
+    if len(reached) < len(shares):
+        return "never" if not reached else f"{len(reached)} of {len(shares)} reached it"
+    return percent(fmean(reached)) if reached else NONE
 
 
 def _agreement(facts: Facts) -> list[Html]:
@@ -63,9 +86,7 @@ def _agreement(facts: Facts) -> list[Html]:
     found, arm = learned.agreement, learned.cell.arm
     if found.pearson is None:
         return [_card(NONE, f"agreement of learned topologies ({arm})", _undefined(found))]
-    chance = (
-        f"{number(found.pearson_chance, 2)} by chance, p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{p_value(found.pearson_p)}"
-    )
+    chance = _chance(number(found.pearson_chance, 2), found.pearson_p)
     cards = [_card(number(found.pearson, 2), f"correlation of learned weights, {found.seeds} seeds ({arm})", chance)]
     if found.strongest is not None:
         chance = _chance(percent(found.strongest_chance), found.strongest_p)
@@ -91,35 +112,41 @@ def _trials(facts: Facts) -> Html:
     return _card(f"{done} of {planned}", "trials finished", ", ".join(rest) or "nothing missing")
 
 
-def _verdict(facts: Facts) -> Html:
-    cell, base, gap = facts.challenger, facts.baseline, facts.gap
+def _verdicts(facts: Facts) -> list[Html]:
     if facts.winner is None:
-        return _sentence("No run has a value to rank by, so there is no result yet.")
-    if base is None:
-        return _sentence("No arm has a cascaded topology, so there is no baseline to compare with.")
-    if cell is None or base.best is None or gap is None:
-        return _sentence(f"Not both {base.arm} and another arm have a value yet, so there is nothing to compare.")
-    counts = {arm.arm: arm.configurations for arm in facts.arms}
-    caution = (
-        f"Each arm's best configuration ({counts[cell.arm]} tried of {cell.arm}, {counts[base.arm]} of {base.arm}),"
-    )
-    caution += " chosen and compared on the same runs."
-    incomplete = [f"{one.arm}: {one.reason}" for one in (cell, base.best) if one.status != COMPLETE]
-    caution += f" Not complete: {'; '.join(incomplete)}." if incomplete else ""
-    return join(_sentence(_compared(facts, cell.arm, base.arm, gap)), element("p", caution, class_="muted"))
+        return [_sentence("No run has a value to rank by, so there is no result yet.")]
+    if not facts.comparisons:
+        return [
+            _sentence("No model has a value both with a cascaded topology and with another one: nothing to compare.")
+        ]
+    return [*(_sentence(_compared(facts, one)) for one in facts.comparisons), _caution(facts)]
 
 
-def _compared(facts: Facts, arm: str, base: str, gap: Gap) -> str:
-    size = abs(gap.mean)
-    unit = f"orders of magnitude {'below' if gap.lower else 'above'} {base}" if gap.decades else None
-    said = f"{arm} ends {number(size, 3)} {unit or ('below ' if gap.lower else 'above ') + base} in {facts.metric}"
+def _compared(facts: Facts, one: Comparison) -> str:
+    gap, base = one.gap, one.base.arm
+    side = "below" if gap.lower else "above"
+    amount = f"{number(abs(gap.mean), 3)}{' orders of magnitude' if gap.decades else ''}"
+    said = f"{one.cell.arm} ends {amount} {side} {base} in {facts.metric}{_model(facts, one)}"
     if gap.low is None or gap.high is None:
         return f"{said}. With fewer than two common seeds there is no interval: take it as a hint."
-    low, high = sorted((abs(gap.low), abs(gap.high))) if gap.clear else (gap.low, gap.high)
-    bounds = f"95 % interval {interval(low, high)} over {gap.n} paired seeds"
     if gap.clear:
-        return f"{said} ({bounds}): the difference is clear of zero."
-    return f"{said} ({bounds} of the difference, which includes zero): these seeds do not tell the two apart."
+        bounds = interval(*sorted((abs(gap.low), abs(gap.high))))
+        return f"{said} (95 % interval {bounds} over {gap.n} paired seeds): the difference is clear of zero."
+    bounds = interval(gap.low, gap.high)
+    return (
+        f"{said}, but the 95 % interval of the difference, {bounds} over {gap.n} paired seeds, includes zero:"
+        " these seeds do not tell the two apart."
+    )
+
+
+def _caution(facts: Facts) -> Html:
+    """What qualifies the comparison."""
+    pairs = [cell for one in facts.comparisons for cell in (one.cell, one.base)]
+    counts = {arm.arm: arm.configurations for arm in facts.arms}
+    tried = ", ".join(f"{counts[arm]} of {arm}" for arm in dict.fromkeys(cell.arm for cell in pairs))
+    incomplete = "; ".join(f"{cell.arm}: {cell.reason}" for cell in pairs if cell.status != COMPLETE)
+    text = f"Each arm's best configuration (tried: {tried}), chosen and compared on the same runs."
+    return element("p", text + (f" Not complete: {incomplete}." if incomplete else ""), class_="muted")
 
 
 def _sentence(text: str) -> Html:

@@ -21,7 +21,7 @@ NAMES = ["cascaded", '<b>&"bold"</b>', "$x^2$ \\frac", "emoji \N{GRINNING FACE}\
 
 
 def series(count: int) -> list[plots.Series]:
-    return [plots.Series(NAMES[k % len(NAMES)] + str(k), k) for k in range(count)]
+    return [plots.Series(NAMES[k % len(NAMES)] + str(k), k, baseline=k == 0) for k in range(count)]
 
 
 def curve(level: float, interval: bool = True) -> Curve:

@@ -183,7 +183,18 @@ def test_the_topology_of_one_cell_by_the_start_of_its_name(store: Any) -> None:
         queries.topology("many", tracking_uri=store.uri)
 
 
-def test_the_baseline_is_the_cascaded_arm(store: Any) -> None:
-    assert ranking.baseline(queries.arms("small", tracking_uri=store.uri)) is not None
-    (arm,) = queries.arms("large-spec", tracking_uri=store.uri)
-    assert ranking.baseline([arm]) is arm  # by its topology's kind
+def test_comparisons_are_made_within_a_model(store: Any) -> None:
+    ranked = queries.cells("small", tracking_uri=store.uri)
+    (one,) = ranking.comparisons(ranked)
+    assert (one.cell, one.base, one.gap.mean) == (ranked[0], ranked[2], -3.0)
+    deeper = [replace(cell, spec={**cell.spec, "model": {"depth": 8}}) for cell in ranked]
+    assert [two.model["depth"] for two in ranking.comparisons([*deeper, *ranked])] == [8, 4]
+    assert ranking.comparisons([deeper[0], *ranked[2:]]) == []  # no model has both
+
+
+@pytest.mark.parametrize(
+    ("arm", "kind", "is_one"), [("a", "cascaded", True), ("none", "shortcuts", True), ("a", "ancre", False)]
+)
+def test_what_others_are_measured_against(store: Any, arm: str, kind: str, is_one: bool) -> None:
+    cell = queries.best("small", tracking_uri=store.uri)[0]
+    assert ranking.is_baseline(replace(cell, arm=arm, spec={"topology": {"kind": kind}})) is is_one
