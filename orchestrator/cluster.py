@@ -78,14 +78,17 @@ def nodes() -> list[Mapping[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def concurrency(resources: Resources, nodes: Iterable[Mapping[str, float]]) -> int:
+def concurrency(resources: Resources, nodes: Iterable[Mapping[str, float]], memory: int = 0) -> int:
     """How many trials run at once.
+
+    Args:
+        memory: estimated bytes of main memory that a worker takes; 0: not known, or on a GPU.
 
     Raises:
         InputError: not even one fits.
     """
     nodes = list(nodes)
-    places = sum(_places(resources, node) for node in nodes)
+    places = sum(_places(resources, node, memory) for node in nodes)
     fit = places // resources.workers
     if fit == 0:
         have = (
@@ -98,7 +101,12 @@ def concurrency(resources: Resources, nodes: Iterable[Mapping[str, float]]) -> i
     return min(fit, resources.concurrent or fit)
 
 
-def _places(resources: Resources, node: Mapping[str, float]) -> int:
+def _places(resources: Resources, node: Mapping[str, float], memory: int) -> int:
     """How many workers a machine takes. Each is on one machine as a whole."""
-    by_cpu = int(node.get("CPU", 0) // resources.cpus)
-    return min(by_cpu, int(node.get("GPU", 0) / resources.gpus)) if resources.gpus else by_cpu
+    places = int(node.get("CPU", 0) // resources.cpus)
+    if resources.gpus:
+        places = min(places, int(node.get("GPU", 0) / resources.gpus))
+    elif memory and "memory" in node:
+        # An estimate may thin trials out; it does not forbid them.
+        places = min(places, max(resources.workers, int(node["memory"] // memory)))
+    return places

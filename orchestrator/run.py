@@ -164,7 +164,8 @@ class Attempt:
             from orchestrator.engine import Context, run
 
             self._interrupt.take()
-            concurrent = cluster.concurrency(self._study.resources, cluster.nodes())
+            memory = 0 if self._study.resources.gpus else self._plan.memory
+            concurrent = cluster.concurrency(self._study.resources, cluster.nodes(), memory)
             self._write_study()
             ledger = Ledger(self._folder)
             number = history.attempts + 1

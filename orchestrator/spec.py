@@ -54,9 +54,8 @@ class Resources(_Strict):
 
     @property
     def footprint(self) -> tuple[float, float]:
-        """CPUs and GPUs that one trial occupies. Beside several workers stands a driver, on a CPU of its own."""
-        driver = 1 if self.workers > 1 else 0
-        return self.workers * self.cpus + driver, self.workers * self.gpus
+        """CPUs and GPUs that one trial occupies. The process that waits for several workers takes none."""
+        return self.workers * self.cpus, self.workers * self.gpus
 
 
 class Budget(_Strict):

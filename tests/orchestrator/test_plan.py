@@ -162,7 +162,7 @@ def test_what_will_not_fit_is_said() -> None:
     made = plan(study(resources="cpus = 2\nworkers = 3\nconcurrent = 9"), machine=Machine(cpus=4, memory=10**8))
     assert made.at_once == 0
     assert made.notes == [
-        "a trial takes 7 CPUs and this machine has 4: it needs a cluster, by --address",
+        "a trial takes 6 CPUs and this machine has 4: it needs a cluster, by --address",
         "a trial of cascaded needs 201 MB of memory; this machine has 100 MB",
         "a trial of drop needs 201 MB of memory; this machine has 100 MB",
     ]
