@@ -44,13 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def kinds(arguments: argparse.Namespace) -> int:
-    from orchestrator.kinds import FAMILIES, names, summary
+    from orchestrator.catalogue import catalogue
 
-    families = [arguments.family] if arguments.family else list(FAMILIES)
-    rows = [
-        {"family": family, "kind": kind, "what": summary(family, kind)} for family in families for kind in names(family)
-    ]
-    print_rows(rows, arguments.format)
+    print_rows(catalogue(arguments.family), arguments.format)
     return 0
 
 
