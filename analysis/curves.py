@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from analysis.intervals import summarize
@@ -23,6 +23,11 @@ class Curve:
     low: tuple[float, ...] | None
     high: tuple[float, ...] | None
     seeds: int
+
+    def exponential(self) -> Curve:
+        """The curve whose logarithms this one has."""
+        low, high = (values and tuple(map(math.exp, values)) for values in (self.low, self.high))
+        return replace(self, mean=tuple(map(math.exp, self.mean)), low=low, high=high)
 
     @property
     def points(self) -> Points:
@@ -43,14 +48,22 @@ class Saving:
         return None if self.step is None else 1 - self.step / self.baseline
 
 
-def average(curves: Sequence[Points]) -> Curve | None:
+def average(curves: Sequence[Points], logarithmic: bool = False) -> Curve | None:
     """The mean curve on the steps of all curves, between the latest start and the earliest end, interpolated linearly.
 
-    None where the curves share no step.
+    Args:
+        curves: one a seed.
+        logarithmic: take mean and interval of the logarithms, for positive values that fall by orders of magnitude.
+
+    Returns:
+        None where the curves share no step.
     """
     finite = [[point for point in curve if math.isfinite(point[1])] for curve in curves]
     if not finite or not all(finite):
         return None
+    if logarithmic and all(value > 0 for curve in finite for _, value in curve):
+        logs = average([[(step, math.log(value)) for step, value in curve] for curve in finite])
+        return logs and logs.exponential()
     start, end = max(curve[0][0] for curve in finite), min(curve[-1][0] for curve in finite)
     grid = sorted({step for curve in finite for step, _ in curve if start <= step <= end})
     if not grid:

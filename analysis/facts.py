@@ -83,7 +83,7 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
     compared = cells.comparisons(ranked)
     drawn = {cell.cell: cell for arm in shown if (cell := arm.best)} | {one.base.cell: one.base for one in compared}
     histories = {cell.cell: list(store.history(cell.counted, metric or "").values()) for cell in drawn.values()}
-    curves = {cell: curve for cell, runs in histories.items() if (curve := average(runs))}
+    curves = {cell: curve for cell, runs in histories.items() if (curve := average(runs, study.workload == "lnn"))}
     return Facts(
         study=study,
         metric=metric,

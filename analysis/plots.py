@@ -32,7 +32,7 @@ SERIES = tuple(f"#04040{k}" for k in range(8))  # stand-ins of --series-0..7; 0 
 PARTS = ("#050500", "#050501", "#050502")  # of --part-0..2: first, middle, previous
 ON_DARK, ON_LIGHT = "#ffffff", "#1b1b1b"  # text on a coloured cell, whatever the paper
 DASHES = ((0, (5, 1.5)), (0, ()), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # the first is the baseline's
-MARKERS = "osD^vPX*"
+MARKERS = "osD^vPX<"
 VARIABLES = {INK: "--ink", MUTED: "--muted", LINES: "--rule", PAPER: "--paper"} | {
     **{colour: f"--series-{k}" for k, colour in enumerate(SERIES)},
     **{colour: f"--part-{k}" for k, colour in enumerate(PARTS)},
@@ -136,7 +136,7 @@ def forest(rows: Sequence[tuple[Series, Sequence[float], tuple[float, float] | N
             if interval:
                 axes.plot(interval, [y, y], color=series.colour, linewidth=2.2, solid_capstyle="butt")
             axes.plot(seeds, [y] * len(seeds), "|", color=series.colour, markersize=9, markeredgewidth=1.2)
-            axes.plot([mean], [y], series.marker, color=series.colour, markersize=6.5, markeredgecolor=PAPER)
+            axes.plot([mean], [y], series.marker, color=series.colour, markersize=7, mec=PAPER, mew=0.7)
         axes.axvline(float(np.mean(rows[0][1])), color=SERIES[0], linewidth=1, linestyle=DASHES[0], zorder=0)
         labels = [_short(series.label, 34) for series, _, _ in rows]
         axes.set_yticks(range(len(rows)), labels)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import curves as learning
 from analysis.cells import Arm, Cell, compare, metric_of, rank
-from analysis.store import QueryError, Run, Store, near, open_store
+from analysis.store import QueryError, Run, Store, Study, near, open_store
 
 if TYPE_CHECKING:
     from analysis.topology import Agreement, Array, Mask, Profile
@@ -103,7 +103,7 @@ def curves(
     metric = metric_of(record, metric)
     found = []
     for arm in compare(record, rank(store, record, metric, mode)):
-        if arm.best and (curve := curve_of(store, arm.best, metric)):
+        if arm.best and (curve := curve_of(store, record, arm.best, metric)):
             columns = curve.steps, curve.mean, curve.low or curve.mean, curve.high or curve.mean
             found += [
                 {"arm": arm.arm, "cell": arm.best.cell, "step": step, "n": curve.seeds, "mean": mean}
@@ -140,9 +140,9 @@ def topology(
     return found
 
 
-def curve_of(store: Store, cell: Cell, metric: str) -> learning.Curve | None:
-    """The mean learning curve of the counted runs of a cell."""
-    return learning.average(list(store.history(cell.counted, metric).values()))
+def curve_of(store: Store, study: Study, cell: Cell, metric: str) -> learning.Curve | None:
+    """The mean learning curve of the counted runs of a cell; of linear networks, the mean of logarithms."""
+    return learning.average(list(store.history(cell.counted, metric).values()), study.workload == "lnn")
 
 
 def topologies(store: Store, cell: Cell) -> list[Topology]:

@@ -28,7 +28,11 @@ def topology(facts: Facts) -> Html:
     )
     learned = [(label, one) for label, one in found if one.learned] or found
     shown = learned[:MAPS]
-    left = f" Drawn are {len(shown)} of {len(found)} networks." if len(shown) < len(found) else ""
+    left = (
+        f" Drawn are {len(shown)} of {len(found)} networks, those that learned theirs first."
+        if len(shown) < len(found)
+        else ""
+    )
     made_by = command(facts, "topology", "--format", "json")
     return join(_table(found), element("p", explained, class_="muted"), _maps(facts, shown, left, made_by))
 

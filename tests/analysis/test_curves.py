@@ -25,6 +25,14 @@ def test_average_keeps_to_the_steps_that_all_seeds_have() -> None:
     assert (curve.steps, curve.mean) == ((10, 15), pytest.approx((4.0, 3.25)))
 
 
+def test_means_of_logarithms() -> None:
+    curve = average([[(0, 1.0), (10, 1e-8)], [(0, 100.0), (10, 1e-12)]], logarithmic=True)
+    assert curve is not None
+    assert curve.mean == pytest.approx((10.0, 1e-10))
+    assert curve.low is not None and min(curve.low) > 0
+    assert average([[(0, 4.0)], [(0, -2.0)]], logarithmic=True) == average([[(0, 4.0)], [(0, -2.0)]])
+
+
 def test_one_seed_has_no_interval() -> None:
     curve = average([[(0, 1.0), (1, 2.0)]])
     assert curve is not None and curve.low is None and curve.seeds == 1
