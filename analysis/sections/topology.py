@@ -28,11 +28,8 @@ def topology(facts: Facts) -> Html:
     )
     learned = [(label, one) for label, one in found if one.learned] or found
     shown = learned[:MAPS]
-    left = (
-        f" Drawn are {len(shown)} of {len(found)} networks, those that learned theirs first."
-        if len(shown) < len(found)
-        else ""
-    )
+    some = f" Drawn are {len(shown)} of {len(found)} networks: fixed ones only where none is learned, {MAPS} at most."
+    left = some if len(shown) < len(found) else ""
     made_by = command(facts, "topology", "--format", "json")
     return join(_table(found), element("p", explained, class_="muted"), _maps(facts, shown, left, made_by))
 

@@ -15,6 +15,7 @@ from analysis.facts import gather
 from analysis.page import number
 from analysis.report import report
 from analysis.store import QueryError, open_store
+from orchestrator.cli import build_parser
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -113,6 +114,8 @@ def test_each_figure_has_the_command_that_gives_its_numbers(every: tuple[str, Pa
     queries_made = [shlex.split(code) for code in page.codes if code.startswith("ancre query")]
     assert figures >= 20
     assert len(queries_made) >= figures
+    for _, *words in [shlex.split(code) for code in page.codes if code.startswith("ancre ")]:
+        build_parser().parse_args(words)  # exits where the command line has no such command
     for _, _, question, study, *options in queries_made:
         assert question in ("best", "cells", "runs", "curves", "topology")
         assert study in EVERY
