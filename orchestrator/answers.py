@@ -125,7 +125,7 @@ def write_report(asked: Namespace) -> Path:
 
     out = asked.out or asked.home / "reports" / f"{'+'.join(asked.study)}.html"
     with asking():
-        return report(asked.study, out, uri_of(asked.home))
+        return report(asked.study, out, uri_of(asked.home), home=asked.home)
 
 
 def exported(asked: Namespace) -> str:
