@@ -212,10 +212,14 @@ def open_store(uri: str | None = None) -> Store:
     return Store(SqliteBackend.open(uri) or MlflowBackend(uri))
 
 
+def default_home() -> Path:
+    """The home folder: ANCRE_HOME, else ./ancre-home."""
+    return Path(os.environ.get("ANCRE_HOME") or "ancre-home")
+
+
 def default_uri() -> str:
-    """MLFLOW_TRACKING_URI, else the sqlite file in the home folder (ANCRE_HOME, else ./ancre-home)."""
-    home = Path(os.environ.get("ANCRE_HOME") or "ancre-home").absolute()
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}"
+    """MLFLOW_TRACKING_URI, else the sqlite file in the home folder."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default_home().absolute() / 'mlflow.db'}"
 
 
 def redacted(uri: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis import queries
 from analysis.cells import Cell, metric_of
-from analysis.store import QueryError, open_store
+from analysis.store import QueryError, default_home, open_store
 from orchestrator.errors import InputError
 from orchestrator.export import study_of, trial_of
 from orchestrator.tables import text
@@ -125,7 +125,7 @@ def write_report(asked: Namespace) -> Path:
 
     out = asked.out or asked.home / "reports" / f"{'+'.join(asked.study)}.html"
     with asking():
-        return report(asked.study, out, uri_of(asked.home), home=asked.home)
+        return report(asked.study, out, uri_of(asked.home), home=None if asked.home == default_home() else asked.home)
 
 
 def exported(asked: Namespace) -> str:

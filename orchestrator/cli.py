@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from analysis.store import default_home
 from orchestrator.errors import InputError
 from orchestrator.packages import check_one_place
 from orchestrator.tables import FORMATS, print_rows
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from orchestrator.spec import Study
 
 Command = Callable[[argparse.Namespace], int]
-HOME = Path(os.environ.get("ANCRE_HOME") or "ancre-home")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -196,7 +196,9 @@ def _reads(parser: Parser) -> Parser:
 
 
 def _homed(parser: Parser) -> Parser:
-    parser.add_argument("--home", type=Path, default=HOME, help="where studies are kept (default: %(default)s)")
+    parser.add_argument(
+        "--home", type=Path, default=default_home(), help="where studies are kept (default: %(default)s)"
+    )
     return parser
 
 
