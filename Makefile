@@ -1,4 +1,5 @@
 # make demo: install, then run the main job on real input.   make test: install, then every check.
+# FLAGS goes to `ancre start`, as in make demo FLAGS='--seeds 0'.
 # PYTHON picks the interpreter; the first of these that is 3.11 or newer is taken where it is not given.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -20,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/ancre start demo lnn_shortcuts_3layer
+	$(BIN)/ancre start demo lnn_shortcuts_3layer $(FLAGS)
 	$(BIN)/ancre query best demo --top 5
 	$(BIN)/ancre query topology demo
 	$(BIN)/ancre report demo lnn_shortcuts_3layer

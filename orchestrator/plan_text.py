@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,45 +16,51 @@ if TYPE_CHECKING:
     from orchestrator.plan import Plan
 
 
+WIDTH = 80  # columns
+
+
 def text(plan: Plan) -> str:
     study = plan.study
     seeds = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({', '.join(map(str, study.seeds))})"
-    lines = [f"{study.name}: {study.hypothesis}" if study.hypothesis else study.name]
-    lines.append(
+    head = [f"{study.name}: {study.hypothesis}" if study.hypothesis else study.name]
+    head.append(
         f"workload {study.workload}, {study.sampler.kind} sampler, scheduler {study.scheduler.kind}, "
         f"ranked by {study.metric} ({study.mode})"
     )
-    lines += ["", *_columns(_arms(plan)), ""]
-    lines.append(f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials")
-    lines.append(f"{plan.flops:.2g} FLOPs; memory of a worker up to {size(plan.memory)}; {size(plan.disk)} on disk")
-    lines.append(_duration(plan))
-    lines += [f"note: {note}" for note in notes(plan)]
-    return "\n".join(lines)
+    foot = [f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials"]
+    foot.append(f"{plan.flops:.2g} FLOPs; memory of a worker up to {size(plan.memory)}; {size(plan.disk)} on disk")
+    foot.append(_duration(plan))
+    foot += [f"note: {note}" for note in notes(plan)]
+    return "\n".join([*_wrapped(head), "", *_arms(plan), "", *_wrapped(foot)])
 
 
-def _arms(plan: Plan) -> Iterator[Sequence[str]]:
-    yield "arm", "configurations", "trials", "parameters", "+ topology", "axes"
+def _wrapped(lines: list[str], indent: str = "  ") -> Iterator[str]:
+    for line in lines:
+        yield from textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def _arms(plan: Plan) -> Iterator[str]:
+    """A line for each arm, and under it one for each of its axes."""
+    rows = [("arm", "configurations", "trials", "parameters", "+ topology")]
     for side in plan.sides:
-        axes = "; ".join(f"{axis} {values}" for axis, values in side.brackets.items())
         params, topology = _between(*side.params), _between(*side.topology_params)
-        yield side.arm, f"{side.cells:,}", f"{side.trials:,}", params, topology, axes or "-"
+        rows.append((side.arm, f"{side.cells:,}", f"{side.trials:,}", params, topology))
+    head, *lines = _columns(rows)
+    yield head
+    for line, side in zip(lines, plan.sides, strict=True):
+        yield line
+        yield from _wrapped([f"  {axis}: {values}" for axis, values in side.brackets.items()], indent="    ")
 
 
 def _between(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _columns(rows: Iterator[Sequence[str]]) -> Iterator[str]:
-    """Numbers to the right, words to the left."""
-    listed = list(rows)
-    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
-    last = len(widths) - 1
-    for row in listed:
-        cells = (
-            cell.ljust(width) if place in (0, last) else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *numbers in rows:
+        yield "  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
 
 
 def _duration(plan: Plan) -> str:
