@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -16,10 +17,14 @@ class Interrupt:
     def __init__(self) -> None:
         self.signal = 0  # the first one that came
         self.orderly = False  # somebody asks `asked` often enough to stop in order
+        self._said = False
         self._before: dict[signal.Signals, Any] = {}
 
-    def asked(self) -> bool:
-        """Whether the sweep is to stop."""
+    def asked(self, say: Callable[[str], None]) -> bool:
+        """Whether the sweep is to stop; says so when it is asked for the first time after the signal."""
+        if self.signal and not self._said:
+            self._said = True
+            say("stopping once the running trials report; press Ctrl-C again to stop at once")
         return self.signal != 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

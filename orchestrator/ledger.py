@@ -47,6 +47,7 @@ class Record:
     cause: str = ""
     started: float = 0.0  # seconds since the epoch
     ended: float = 0.0
+    heard: float = 0.0  # when the driver last heard of it
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Record:
@@ -57,7 +58,7 @@ class Record:
     def apply(self, event: Mapping[str, Any]) -> None:
         self.state = event["event"]
         if self.state == RUNNING:
-            self.attempt = event["attempt"]
+            self.attempt, self.heard = event["attempt"], event["time"]
             self.started = self.started or event["time"]
         else:
             self.ended = event["time"]

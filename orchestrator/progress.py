@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from analysis.names import DIVERGED, FAILED, RUNNING, STOPPED
-from orchestrator.ledger import ENDED
 from orchestrator.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80  # columns
 LINE_EVERY = 10.0  # seconds, where there is no terminal
+SILENT = 600.0  # seconds without a word from a trial before that is worth a line
 SHOWN = 8  # running trials
 
 
@@ -43,6 +43,7 @@ class Progress:
         self._began = time.monotonic()
         self._steps = sum(record.step for record in sweep.members)  # done before this attempt
         self._told = 0  # failed and diverged trials that had their line
+        self._silent: set[str] = set()  # trials that had their line for that
         self._next_line = 0.0
 
     # --- what there is to say ------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ class Progress:
         """Done and left, and how long it will take."""
         counts = self._sweep.counts
         total = self._sweep.total
-        parts = [f"{sum(counts[state] for state in ENDED)}/{total} done", f"{counts[RUNNING]} running"]
+        parts = [f"{self._sweep.done}/{total} done", f"{counts[RUNNING]} running"]
         parts.append(f"{self._sweep.left} left")
         parts += [f"{counts[state]} {state}" for state in (STOPPED, DIVERGED, FAILED) if counts[state]]
         if (seconds := self._seconds_left()) is not None:
@@ -86,7 +87,16 @@ class Progress:
             self.say(f"{record.state}: {record.arm} {record.id} at step {record.step}: {record.cause}")
         if time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY
+            self._watch()
             self._line()
+
+    def _watch(self) -> None:
+        """A hung worker says nothing; somebody has to say so."""
+        for record in self._sweep.members:
+            silent = time.time() - record.heard
+            if record.state == RUNNING and silent > SILENT and record.id not in self._silent:
+                self._silent.add(record.id)
+                self.say(f"no report for {duration(silent)}: {record.arm} {record.id} after step {record.step}")
 
     def _line(self) -> None:
         lines = list(islice(self.running(), 2))
@@ -123,17 +133,15 @@ class LiveProgress(Progress):
 
     def _render(self) -> RenderableType:
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
         from rich.text import Text
 
-        width = min(WIDTH, self._console.width)
-        lines = list(self.running())
-        shown = [Text("  " + line, no_wrap=True, overflow="ellipsis") for line in lines[:SHOWN]]
+        lines = [f"  {line}" for line in self.running()]
         if len(lines) > SHOWN:
-            shown.append(Text(f"  and {len(lines) - SHOWN} more"))
-        done = sum(self._sweep.counts[state] for state in ENDED)
-        bar = ProgressBar(total=max(1, self._sweep.total), completed=done, width=width)
-        return Group(bar, Text(self.headline()), *shown)
+            lines[SHOWN:] = [f"  and {len(lines) - SHOWN} more"]
+        width = min(WIDTH, self._console.width)
+        filled = width * self._sweep.done // max(1, self._sweep.total)
+        bar = Text.assemble(("━" * filled, "green"), ("━" * (width - filled), "dim"))
+        return Group(bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in (self.headline(), *lines)))
 
     def __enter__(self) -> Self:
         self._live.start()

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis import names
-from analysis.store import redacted
+from analysis.store import default_home, redacted
 from orchestrator import cluster, jsonl, lock
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.interrupt import Interrupt
-from orchestrator.ledger import ATTEMPT, ENDED, History, Ledger
+from orchestrator.ledger import ATTEMPT, History, Ledger
 from orchestrator.plan import Machine, Plan, plan
 from orchestrator.progress import LiveProgress, Progress, duration
 from orchestrator.spec import Study
@@ -56,12 +56,13 @@ class Summary:
         return f"{self.study}: {states}; {self.ran} ran now, in {duration(self.seconds)}"
 
 
-def resume(name: str, home: Path, *, address: str | None = None) -> Summary:
+def resume(name: str, home: str | Path | None = None, *, address: str | None = None) -> Summary:
     """Go on with a study that was started before, from its own folder.
 
     Raises:
         InputError: there is no such study; and what `start` raises.
     """
+    home = Path(home or default_home())
     file = home / "studies" / name / names.STUDY_FILE
     if not file.is_file():
         known = [path.parent.name for path in (home / "studies").glob(f"*/{names.STUDY_FILE}")]
@@ -69,11 +70,12 @@ def resume(name: str, home: Path, *, address: str | None = None) -> Summary:
     return start(Study.read(file), home, address=address)
 
 
-def start(study: Study, home: Path, *, address: str | None = None) -> Summary:
+def start(study: Study, home: str | Path | None = None, *, address: str | None = None) -> Summary:
     """Run the trials of a study that have not ended yet.
 
     Args:
-        home: folder of ledgers, checkpoints and, unless MLFLOW_TRACKING_URI says otherwise, MLflow's store.
+        home: folder of ledgers, checkpoints and, unless MLFLOW_TRACKING_URI says otherwise, MLflow's store; where not
+            given, ANCRE_HOME or ./ancre-home.
         address: of a Ray cluster; where not given, Ray starts on this machine. A Ray that is initialised is used.
 
     Raises:
@@ -81,7 +83,7 @@ def start(study: Study, home: Path, *, address: str | None = None) -> Summary:
         KeyboardInterrupt: Ctrl-C; what was running is paused.
         SystemExit: SIGTERM, with 143; what was running is paused.
     """
-    home = home.absolute()
+    home = Path(home or default_home()).absolute()
     folder = home / "studies" / study.name
     folder.mkdir(parents=True, exist_ok=True)
     with Interrupt() as interrupt, lock.hold(folder) as sign:
@@ -102,9 +104,7 @@ def _with_earlier_seeds(study: Study, folder: Path) -> Study:
         before = Study.read(folder / names.STUDY_FILE)
     except InputError:  # none, or written by another version
         return study
-    if any(
-        getattr(study, field) != getattr(before, field) for field in COMPARISON
-    ):
+    if any(getattr(study, field) != getattr(before, field) for field in COMPARISON):
         return study
     return study.model_copy(update={"seeds": tuple(dict.fromkeys(before.seeds + study.seeds))})
 
@@ -117,9 +117,11 @@ class Attempt:
         self._home, self._folder = home, folder
         self._sweep, self._interrupt = sweep, interrupt
         self._began = time.monotonic()
+        elsewhere = "" if home == default_home().absolute() else f" --home {home}"
+        self._again = f"ancre resume {self._study.name}{elsewhere}"
 
     def run(self, history: History, address: str | None) -> Summary:
-        ended = self._ended()
+        done = self._sweep.done
         reason = ""
         if self._sweep.left or unsent(self._home, self._study.name, history):
             if self._sweep.left:
@@ -132,7 +134,7 @@ class Attempt:
         summary = Summary(
             self._study.name,
             dict(self._sweep.counts),
-            self._ended() - ended,
+            self._sweep.done - done,
             self._sweep.left,
             len(late),
             time.monotonic() - self._began,
@@ -140,9 +142,6 @@ class Attempt:
         self._say(summary, reason)
         self._interrupt.leave()
         return summary
-
-    def _ended(self) -> int:
-        return sum(self._sweep.counts[state] for state in ENDED)
 
     def _check(self, address: str | None) -> None:
         """What can be refused before Ray starts, and what trials share, made once."""
@@ -178,12 +177,16 @@ class Attempt:
 
             def asked_to_stop() -> bool:
                 progress.tick()
-                return self._interrupt.asked()
+                return self._interrupt.asked(progress.say)
 
             self._interrupt.orderly = True
             try:
                 with progress:
                     run(Context(self._sweep, self._home, self._folder, asked_to_stop), concurrent)
+            except Exception as error:
+                if self._sweep.fault:  # a full disk, most often
+                    raise InputError(f"{self._folder}: {self._sweep.fault}; mend it, then: {self._again}") from error
+                raise
             finally:
                 self._interrupt.orderly = False
                 progress.tick()
@@ -219,9 +222,9 @@ class Attempt:
         }
 
     def _say(self, summary: Summary, reason: str) -> None:
-        again = f"ancre resume {self._study.name}"
+        again = self._again
         lines = [summary.text()]
-        if self._interrupt.asked():
+        if self._interrupt.signal:
             paused = self._sweep.counts[names.PAUSED]
             lines.append(f"stopped: {paused} paused, {summary.left} not started; resume with: {again}")
         elif summary.left:

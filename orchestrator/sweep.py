@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -152,13 +152,14 @@ class Sweep:
         self._halving.replay(history.rungs)
         self.total = plan.num_trials
         self.unlucky: list[Record] = []  # trials of this attempt that failed or diverged
+        self.fault: OSError | None = None  # why the ledger could not be written
 
     def open(self, ledger: Ledger) -> None:
         """Write down what is planned. From here on the ledger follows every event."""
         self._ledger = ledger
         self._deadline = time.monotonic() + 3600 * (self.study.budget.hours or math.inf)
         self.pause_all("its driver was killed")
-        self._ledger.write_all(self._supply.new())
+        self._write(self._supply.new())
 
     @property
     def members(self) -> list[Record]:
@@ -169,6 +170,12 @@ class Sweep:
     def counts(self) -> Counter[str]:
         """How many of them are in each state."""
         return Counter(record.state for record in self.members)
+
+    @property
+    def done(self) -> int:
+        """How many have ended."""
+        counts = self.counts
+        return sum(counts[state] for state in ENDED)
 
     @property
     def left(self) -> int:
@@ -185,7 +192,7 @@ class Sweep:
             return None
         record = self._supply.next()
         if new := self._supply.new():
-            self._ledger.write_all(new)
+            self._write(new)
             for event in new:
                 self._halving.add(event["arm"], event["cell"])
         return record
@@ -195,7 +202,7 @@ class Sweep:
 
     def heard(self, record: Record, step: int, metrics: Mapping[str, float]) -> None:
         """Progress: not written down, for the spool has it."""
-        record.step = step
+        record.step, record.heard = step, time.time()
         record.metrics |= metrics
 
     def goes_on(self, record: Record, step: int, value: float) -> bool:
@@ -228,18 +235,27 @@ class Sweep:
         self._note(PAUSED, record, cause=cause)
 
     def pause_all(self, cause: str) -> None:
-        """No trial runs now."""
+        """No trial runs now. Where the ledger cannot say so, the next driver will."""
+        if self.fault:
+            return
         for record in self._records.values():
             if record.state == RUNNING:
                 self.paused(record, cause)
 
     def _write_rungs(self) -> None:
         if events := self._halving.events():
-            self._ledger.write_all({"event": RUNG, **event} for event in events)
+            self._write([{"event": RUNG, **event} for event in events])
 
     def _note(self, event: str, record: Record, **fields: Any) -> None:
         written = {"event": event, "trial": record.id, **fields}
         if event != RUNNING:
             written |= {"step": record.step, "metrics": jsonl.plain(record.metrics)}
-        self._ledger.write_all([written])
+        self._write([written])
         record.apply({"time": time.time(), **written})
+
+    def _write(self, events: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            self._ledger.write_all(events)
+        except OSError as fault:
+            self.fault = fault
+            raise

@@ -1,4 +1,5 @@
 import math
+import signal
 
 import pytest
 
@@ -57,8 +58,6 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
     writer = jsonl.Writer(path, durable=True)
     writer.append([{"n": 1}])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    import signal
-
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))

@@ -1,6 +1,7 @@
 """The decisions of a sweep, driven by hand: no Ray, no MLflow."""
 
 import math
+import signal
 
 import pytest
 
@@ -143,6 +144,35 @@ def test_progress_says_what_runs_and_what_is_left(attempt, capfd):
     assert said[1].startswith("by-hand: 2/4 done") and len(said) == 2
     sweep.heard(running, 10, {})
     assert ", about 0 s to go" in progress.headline()
+
+
+def test_a_trial_that_says_nothing_is_named_once(attempt, capfd):
+    sweep = attempt(study())
+    record = sweep.next()
+    sweep.started(record)
+    record.heard -= 700
+    progress = Progress(sweep)
+    progress._watch()
+    progress._watch()
+    said = capfd.readouterr().err
+    assert said == f"no report for 11 min 40 s: {WORKLOAD} {record.id} after step 0\n"
+
+
+def test_a_ledger_that_cannot_be_written_is_remembered(attempt, tmp_path):
+    resource = pytest.importorskip("resource")  # a limit on the file's size stands for the full disk
+    sweep = attempt(study())
+    record = sweep.next()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "ledger.jsonl").stat().st_size, before[1]))
+        with pytest.raises(OSError, match="File too large"):
+            sweep.started(record)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert sweep.fault is not None and record.state == "planned"
+    assert attempt(study()).left == 4
 
 
 @pytest.mark.parametrize(
