@@ -1,4 +1,4 @@
-"""Weighted sums of earlier states: carries out any `Wiring`."""
+"""Carries out any `Wiring`: from coefficients to weights, and one forward of weighted sums."""
 
 from __future__ import annotations
 
@@ -7,52 +7,63 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from models.history import Enter, Gradients, Recursion, Step
 from models.stack import Returns, State, Topology
 from models.topology.base import Snapshot
 from models.wiring import Pair, Wiring
 
 
 class Mix(Topology):
-    """h_j = F_j(h_{j-1}) + sum_{i<j} (p_ij + offset_ij) h_i. The trained numbers are one packed float32 vector, `c`."""
+    """h_j = F_j(h_{j-1}) + sum_{i<j} (p_ij + offset_ij) h_i. All trained numbers are one packed float32 vector, `c`."""
 
-    c: nn.Parameter | None
+    index: Tensor
     weights: Tensor
+    fixed: Tensor
 
     def __init__(self, kind: str, wiring: Wiring) -> None:
         super().__init__()
         self.kind = kind
         self.wiring = wiring
         self.depth = wiring.depth
+        constant = wiring.rule == "constant"
         start = torch.tensor(list(wiring.start.values()), dtype=torch.float32)
-        self.c = None if wiring.rule == "constant" else nn.Parameter(start)
-        self.register_buffer("weights", self._matrix(wiring.start), persistent=False)
+        self.c = None if constant else nn.Parameter(start)  # step by step, source by source
+        self.register_buffer("index", torch.tensor(list(wiring.start), dtype=torch.long).view(-1, 2).T, persistent=False)
+        self.register_buffer("weights", self._matrix(wiring.start if constant else {}), persistent=False)
+        self.register_buffer("fixed", self._matrix(wiring.offset), persistent=False)
 
     def _matrix(self, entries: Mapping[Pair, float]) -> Tensor:
         matrix = torch.zeros(self.depth + 1, self.depth + 1)
-        for (i, j), value in entries.items():
-            matrix[i, j] = value
+        for pair, value in entries.items():
+            matrix[pair] = value
         return matrix
 
     def coefficients(self) -> Tensor:
-        wiring, c = self.wiring, self.c
-        if c is None:
+        """p, (K+1, K+1) float32: equation 7 (ingoing) or 6 (outgoing) over the allowed connections, or c itself."""
+        if self.c is None:
             return self.weights
-        index = torch.tensor(list(wiring.start), device=c.device).T
-        if wiring.rule == "free":
-            return torch.zeros_like(self.weights).index_put((index[0], index[1]), c)
-        assert wiring.temperature is not None
-        low = torch.full_like(self.weights, torch.finfo(torch.float32).min)
-        logits = low.index_put((index[0], index[1]), c / wiring.temperature)
-        p = logits.softmax(0 if wiring.normalization == "ingoing" else 1)
-        return torch.where(logits > low, p, 0.0)
+        pairs = self.index.unbind()
+        if self.wiring.temperature is None:
+            return self.weights.index_put(pairs, self.c)
+        lowest = torch.full_like(self.weights, torch.finfo(self.weights.dtype).min)  # exp of it is 0, and no NaN as of -inf
+        logits = lowest.index_put(pairs, self.c / self.wiring.temperature)
+        p = logits.softmax(0 if self.wiring.normalization == "ingoing" else 1)
+        return self.weights.index_put(pairs, p[pairs])
 
     def total(self, returns: Returns) -> Tensor:
-        p = self.coefficients() + self._matrix(self.wiring.offset).to(self.weights.device)
-        shift = (self.wiring.inner_residual == "keep") - (returns == "block")
-        return p + shift * torch.ones(self.depth, device=p.device).diag(1)
+        """w, (K+1, K+1): h_j = out_j + sum_{i<j} w_ij h_i for modules that return blocks or branches."""
+        w, shift = self.coefficients() + self.fixed, self._shift(returns)
+        return w + torch.full_like(w[0, 1:], shift).diag(1) if shift else w
+
+    def _shift(self, returns: Returns) -> float:
+        """A block holds h_{j-1} already, a branch does not: what that adds to the weight of the previous state."""
+        return float(self.wiring.inner_residual == "keep") - float(returns == "block")
 
     def start(self, x: Tensor, returns: Returns) -> State:
-        return _Plain(x, self.total(returns))
+        if self.c is not None or any(i < j - 1 for i, j in (*self.wiring.start, *self.wiring.offset)):
+            return Weighted(x, self.total(returns))
+        shift = self._shift(returns)
+        return Chain(x, [self.wiring.start.get((j, j + 1), 0.0) + shift for j in range(self.depth)])
 
     def snapshot(self) -> Snapshot:
         wiring = self.wiring
@@ -66,25 +77,47 @@ class Mix(Topology):
             "inner_residual": wiring.inner_residual,
             "mask": mask.tolist(),
             "p": self.coefficients().tolist(),
-            "offset": self._matrix(wiring.offset).tolist() if wiring.offset else None,
+            "offset": self.fixed.tolist() if wiring.offset else None,
             "c": None if self.c is None else self.c.tolist(),
-            "trained": (mask & (wiring.rule != "constant")).tolist(),
+            "trained": (mask & (self.c is not None)).tolist(),
         }
 
 
-class _Plain(State):
+class Weighted(State):
+    """One forward of h_j = out_j + sum_{i<j} w_ij h_i with w (K+1, K+1): `models/history.py` under autograd."""
+
     def __init__(self, x: Tensor, weights: Tensor) -> None:
-        self.states = [x]
-        self.weights = weights
+        self.sums = Recursion(weights.detach(), x.shape, x.dtype)
+        self.gradients = Gradients(weights, self.sums)
+        self.h: Tensor = Enter.apply(x, weights, self.sums, self.gradients)  # type: ignore[no-untyped-call]
+        self.step = 0
 
     def read(self) -> Tensor:
-        return self.states[-1]
+        return self.h
 
     def write(self, out: Tensor) -> None:
-        w = self.weights[: len(self.states), len(self.states)].to(out.dtype)
-        for weight, h in zip(w, self.states, strict=True):
-            out = out + weight * h
-        self.states.append(out)
+        self.step += 1
+        if self.h._version:
+            raise ValueError(f"block {self.step} changed its input in place, which later steps read")
+        self.h = Step.apply(out, self.h, self.step, self.sums, self.gradients)  # type: ignore[no-untyped-call]
 
     def finish(self) -> Tensor:
-        return self.states[-1]
+        return self.h
+
+
+class Chain(State):
+    """One forward of h_j = out_j + w_j h_{j-1} with fixed w_j: the cascaded network, as autograd does it best."""
+
+    def __init__(self, x: Tensor, weights: list[float]) -> None:
+        self.h = x
+        self.weights = iter(weights)
+
+    def read(self) -> Tensor:
+        return self.h
+
+    def write(self, out: Tensor) -> None:
+        weight = next(self.weights)
+        self.h = torch.add(out, self.h, alpha=weight) if weight else out
+
+    def finish(self) -> Tensor:
+        return self.h

@@ -18,7 +18,7 @@ from models.wiring import Normalization, Pair, WiredSpec, Wiring, earlier, learn
 
 
 class Spec(WiredSpec):
-    """Softmax over the allowed sources only. `boundaries` are the inner b_s; without them segments have `segment` blocks."""
+    """Softmax over the allowed sources only. `boundaries`: b_1 .. b_{S-1}; without them, every `segment` blocks."""
 
     kind: Literal["ancre-sparse"] = "ancre-sparse"
     mask: Literal["boundary-sources", "boundary-targets", "first-and-window"] = "boundary-sources"
