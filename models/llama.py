@@ -16,17 +16,16 @@ from models.topology.base import TopologySpec
 
 
 def rotation(length: int, features: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of t * base^(-2i / features), the angle of position t and pair i: (length, features / 2) each."""
+    """Cosine and signed sine of t * base^(-2i / D), the angle of position t and pair i: (length, D = features) each."""
     pairs = torch.arange(0, features, 2, device=device, dtype=torch.float32)
     positions = torch.arange(length, device=device, dtype=torch.float32)
     angles = torch.outer(positions, base ** (-pairs / features))
-    return angles.cos(), angles.sin()
+    return angles.cos().repeat(1, 2), torch.cat((-angles.sin(), angles.sin()), dim=1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary position embedding (2104.09864): features i and i + D/2 of (.., length, D) are one rotating pair."""
-    first, second = x.chunk(2, dim=-1)  # (.., length, D / 2)
-    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    turned = x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
     return turned.type_as(x)  # the angles are float32 also where x is bfloat16
 
 

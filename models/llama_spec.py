@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # 60m to 1b: Table 8 of the paper, with a vocabulary of 32000. nano and micro learn on a CPU.
 SIZES: dict[str, dict[str, int]] = {
-    "nano": {"width": 64, "ffn_width": 176, "depth": 8, "heads": 4, "vocab_size": 512},
+    "nano": {"width": 64, "ffn_width": 128, "depth": 6, "heads": 4, "vocab_size": 512},
     "micro": {"width": 128, "ffn_width": 344, "depth": 12, "heads": 4, "vocab_size": 2048},
     "60m": {"width": 512, "ffn_width": 1376, "depth": 8, "heads": 8},
     "130m": {"width": 768, "ffn_width": 2048, "depth": 12, "heads": 12},

@@ -71,6 +71,7 @@ class Loop:
     ) -> None:
         self.train, self.network, self.optimizer, self.workers = train, network, optimizer, workers
         self.stream, self.held_out, self.topologies, self.checkpoints = stream, held_out, topologies, checkpoints
+        self.parameters = [*network.parameters()]
         self.peaks = [group["lr"] for group in optimizer.param_groups]
         self.progress = Progress()
         self._restore()
@@ -90,7 +91,7 @@ class Loop:
             started = time.perf_counter()
             self._advance()
             progress.seconds += time.perf_counter() - started
-            if self._due(train.checkpoint_every) and train.checkpoint_every and self.workers.rank == 0:
+            if train.checkpoint_every and self._due(train.checkpoint_every) and self.workers.rank == 0:
                 self.checkpoints.save(progress.step, self._state())
             if self._due(train.log_every, train.eval_every):
                 yield self._report()
@@ -114,14 +115,14 @@ class Loop:
                 loss = self._loss(self.trained, part)
                 (loss * (workers.count / tokens)).backward()  # type: ignore[no-untyped-call]
             losses += loss.detach()
-        gradients = [p.grad for p in self.network.parameters() if p.grad is not None]
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients, foreach=True)
         self.windows = self._batch(progress.step + 1)
         loss_sum, progress.gradient_norm = torch.stack((workers.total(losses), norm)).tolist()  # waits for the device
         if not math.isfinite(loss_sum + progress.gradient_norm):
             raise Diverged(progress.step + 1, self._first_bad(parts))
         if train.clip:
-            nn.utils.clip_grads_with_norm_(self.network.parameters(), train.clip, norm, foreach=True)
+            nn.utils.clip_grads_with_norm_(self.parameters, train.clip, norm, foreach=True)
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * rate(progress.step, train)
         self.optimizer.step()

@@ -58,7 +58,7 @@ class Workers:
         if self.count == 1:
             return network
         devices = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(network, devices, broadcast_buffers=False, gradient_as_bucket_view=True)
+        return DistributedDataParallel(network, devices, gradient_as_bucket_view=True)
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all workers, in place."""

@@ -7,7 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.llama import Llama
+from models.llama import Llama, rotation
 from models.llama_spec import SIZES, LlamaSpec
 from models.topology.ancre import Spec as Ancre
 from models.topology.cascaded import Spec as Cascaded
@@ -119,8 +119,12 @@ def test_bfloat16_autocast_stays_near_float32():
 
 def test_flops_are_those_that_torch_counts():
     network, length = tiny(), 12
+    angles = rotation(length, TINY.width // TINY.heads, TINY.rope_base, torch.device("cpu"))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        network(tokens(1, length)).sum().backward()
+        h = network.embedding(tokens(1, length))
+        for block in network.stack.blocks:
+            h = h + block(h, *angles)
+        network.head(network.norm(h)).sum().backward()
     # This attention computes all length * length scores, and fills in those that causal attention leaves out.
     unneeded = 12 * TINY.width * TINY.depth * (length * length - length * (length + 1) // 2)
     assert counter.get_total_flops() - unneeded == length * TINY.flops_per_token(length)

@@ -5,7 +5,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.pretrain.sequences import PAD, Pass, Stream
@@ -49,6 +49,7 @@ def test_none_by_hand():
     ]
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 12), st.randoms())
 def test_concat_predicts_every_token_once_from_the_one_before(lengths, length, random):
     order = list(range(len(lengths)))
@@ -63,6 +64,7 @@ def test_concat_predicts_every_token_once_from_the_one_before(lengths, length, r
     assert ((windows[:, 1:] == PAD).sum(1)[:-1] == 0).all()  # only the last may be short
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 12), st.integers(1, 60), st.sampled_from(["concat", "none"]))
 def test_a_limit_takes_no_more_windows_than_it_needs(lengths, length, tokens, packing):
     one_pass = Pass(corpus(*lengths), length, packing)
@@ -91,6 +93,7 @@ def test_the_stream_is_pass_after_pass_each_in_another_order(packing):
     assert first.tolist() != second.tolist()
 
 
+@settings(deadline=None)
 @given(st.integers(0, 100), st.integers(1, 50), st.sampled_from(["concat", "none"]))
 def test_a_batch_follows_from_its_number_alone(first, count, packing):
     source = corpus(3, 5, 8, 2, 13)
