@@ -1,0 +1,181 @@
+"""The fused mix under autograd: gradcheck, the plain sum over random weights, and every way a stack is used."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from models.mixing import Weighted
+from models.stack import Stack
+from models.topology.ancre import Spec as Ancre
+
+
+def fused(x: Tensor, outs: list[Tensor], weights: Tensor) -> Tensor:
+    """h_K where step j adds outs[j-1] * h_{j-1}, so that every state passes through a block."""
+    state = Weighted(x, weights)
+    for out in outs:
+        state.write(out * state.read())
+    return state.finish()
+
+
+def plain(x: Tensor, outs: list[Tensor], weights: Tensor) -> Tensor:
+    states = [x]
+    for j, out in enumerate(outs, start=1):
+        h = out * states[-1]
+        for i in range(j):
+            h = h + weights[i, j] * states[i]
+        states.append(h)
+    return states[-1]
+
+
+def case(depth: int, shape: tuple[int, ...], seed: int, density: float = 1.0) -> tuple[Tensor, list[Tensor], Tensor]:
+    source = torch.Generator().manual_seed(seed)
+    x, *outs = (torch.randn(shape, generator=source, dtype=torch.float64) for _ in range(depth + 1))
+    weights = torch.randn(depth + 1, depth + 1, generator=source, dtype=torch.float64).triu(1) / depth
+    weights = weights * (torch.rand(weights.shape, generator=source) < density)
+    return x, outs, weights
+
+
+def with_grad(x: Tensor, outs: list[Tensor], weights: Tensor) -> list[Tensor]:
+    return [tensor.requires_grad_() for tensor in (x, *outs, weights)]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_gradcheck(depth: int) -> None:
+    inputs = with_grad(*case(depth, (2, 3), seed=0))
+    assert torch.autograd.gradcheck(lambda x, *rest: fused(x, list(rest[:-1]), rest[-1]), inputs)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 40), st.sampled_from([(3,), (2, 2, 3), (70,)]), st.integers(0, 99), st.sampled_from([0.2, 1.0]))
+def test_equals_the_plain_sum(depth: int, shape: tuple[int, ...], seed: int, density: float) -> None:
+    """Depths on both sides of every block size of the recursion."""
+    x, outs, weights = case(depth, shape, seed, density)
+    inputs = with_grad(x, outs, weights)
+    ours, theirs = fused(x, outs, weights), plain(x, outs, weights)
+    torch.testing.assert_close(ours, theirs)
+    seen = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    grads = [torch.autograd.grad((h * seen).sum(), inputs) for h in (ours, theirs)]
+    mine, other = ([*gradients[:-1], gradients[-1].triu(1)] for gradients in grads)
+    torch.testing.assert_close(mine, other, rtol=1e-7, atol=1e-9)
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.tanh(self.inner(x))
+        return out
+
+
+@pytest.fixture
+def network() -> Stack:
+    torch.manual_seed(0)
+    made = Stack([Branch() for _ in range(6)], Ancre(temperature=0.5), returns="branch")
+    made.topology.c.data = torch.randn(21)
+    return made
+
+
+def gradients(network: Stack, loss: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(network.parameters())))
+
+
+def test_two_forwards_in_one_graph_add_their_gradients(network: Stack) -> None:
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    together = gradients(network, network(a).sum() + network(network(b)).sum())
+    apart = zip(gradients(network, network(a).sum()), gradients(network, network(network(b)).sum()), strict=True)
+    torch.testing.assert_close(together, [one + two for one, two in apart])
+
+
+def test_a_kept_graph_can_go_backward_twice(network: Stack) -> None:
+    out = network(torch.randn(3, 4)).square().sum()
+    first = torch.autograd.grad(out, list(network.parameters()), retain_graph=True)
+    torch.testing.assert_close(gradients(network, out), list(first))
+
+
+def test_without_gradients_it_computes_the_same(network: Stack) -> None:
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        without = network(x)
+    assert not without.requires_grad
+    torch.testing.assert_close(without, network(x).detach())
+
+
+def test_frozen_blocks_and_frozen_coefficients(network: Stack) -> None:
+    x = torch.randn(3, 4)
+    every = dict(zip(dict(network.named_parameters()), gradients(network, network(x).sum()), strict=True))
+    network.blocks.requires_grad_(False)
+    (c,) = torch.autograd.grad(network(x).sum(), [network.topology.c])
+    torch.testing.assert_close(c, every["topology.c"])
+    network.requires_grad_(True).topology.requires_grad_(False)
+    blocks = torch.autograd.grad(network(x).sum(), list(network.blocks.parameters()))
+    torch.testing.assert_close(list(blocks), [grad for name, grad in every.items() if name != "topology.c"])
+
+
+def test_a_whole_stack_under_activation_checkpointing(network: Stack) -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    inputs = [x, *network.parameters()]
+    straight = torch.autograd.grad(network(x).square().sum(), inputs)
+    again = torch.autograd.grad(checkpoint(network, x, use_reentrant=False).square().sum(), inputs)
+    network.checkpoint = True
+    by_block = torch.autograd.grad(network(x).square().sum(), inputs)
+    torch.testing.assert_close(again, straight)
+    torch.testing.assert_close(by_block, straight)
+
+
+def test_states_that_are_not_contiguous(network: Stack) -> None:
+    x = torch.randn(4, 3).T.requires_grad_()
+    copied = x.detach().contiguous().requires_grad_()
+    network(x).square().sum().backward()
+    network(copied).square().sum().backward()
+    torch.testing.assert_close(x.grad, copied.grad)
+
+
+def test_autocast_keeps_the_mix_close_to_float32(network: Stack) -> None:
+    x = torch.randn(3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = network(x)
+    torch.testing.assert_close(mixed.float(), network(x), rtol=3e-2, atol=3e-2)
+    assert all(grad.isfinite().all() for grad in gradients(network, mixed.float().sum()))
+
+
+def test_a_block_that_writes_into_its_input_is_refused(network: Stack) -> None:
+    class InPlace(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.add_(1)
+
+    with torch.no_grad(), pytest.raises(ValueError, match="block 1 changed its input in place"):
+        Stack([InPlace(), InPlace()], Ancre())(torch.randn(3, 4))
+
+
+def test_copies_and_saved_weights_give_the_same(network: Stack) -> None:
+    x = torch.randn(3, 4)
+    twin = Stack([Branch() for _ in range(6)], Ancre(temperature=0.5), returns="branch")
+    twin.load_state_dict(network.state_dict())
+    torch.testing.assert_close(twin(x), network(x))
+    torch.testing.assert_close(copy.deepcopy(network)(x), network(x))
+
+
+def test_saved_for_backward_is_one_state_a_step() -> None:
+    """What autograd keeps beside the blocks' own tensors: the states, once each, and nothing of the sums between."""
+    kept: list[int] = []
+
+    def pack(tensor: Tensor) -> Any:
+        kept.append(tensor.numel())
+        return tensor
+
+    depth, x = 12, torch.randn(64, 50)
+    topology = Ancre().build(depth, 50)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        state = topology.start(x, "branch")
+        for _ in range(depth):
+            state.write(state.read() + 1)  # adding a number saves nothing
+        state.finish().sum()
+    assert sum(kept) <= depth * x.numel() + 10 * (depth + 1) ** 2
