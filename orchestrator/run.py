@@ -33,7 +33,7 @@ from search_spaces.domains import Choices, Domain
 
 NOT_PREPARED = {"seed", "topology", "optim", "train"}  # parts of a trial that no preparation depends on
 COMPARISON = ("workload", "trial", "arms", "axes", "sampler")  # what says which cells a study has
-UPLOAD_SECONDS = 30.0  # to wait for the tracking store at the end, or a tenth of what the sweep took
+UPLOAD_SECONDS = 60.0  # to wait for the tracking store at the end, or a tenth of what the sweep took
 
 
 @dataclass(frozen=True)

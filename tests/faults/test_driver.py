@@ -18,6 +18,9 @@ from orchestrator.tracking import uri_of
 
 STEPS = 12
 TRIALS = 9
+PATIENCE = 240  # seconds; on a machine that does nothing else a tenth is enough
+
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,10 @@ class Driver:
 
     def end(self):
         """Its exit code, and what it said."""
-        _, said = self.process.communicate(timeout=120)
+        try:
+            _, said = self.process.communicate(timeout=PATIENCE)
+        finally:
+            self.process.kill()
         return self.process.returncode, said
 
 
@@ -51,12 +57,14 @@ def write_study(home, name, seeds=(0,), **train):
     return path
 
 
-def wait_for(home, name, state, count):
+def wait_for(driver, home, name, state, count):
     """Until so many trials have been in a state; a trial that runs is then in the middle of its steps."""
     ledger = home / "studies" / name / LEDGER_FILE
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + PATIENCE
     while not ledger.exists() or ledger.read_text().count(f'"event":"{state}"') < count:
-        assert time.monotonic() < limit
+        if time.monotonic() > limit or driver.process.poll() is not None:
+            driver.process.kill()
+            pytest.fail(f"the driver did not get that far: {driver.end()}")
         time.sleep(0.05)
     time.sleep(0.4)
 
@@ -105,7 +113,7 @@ def left_behind(driver, home):
 def stop_in_the_middle(home, words, number, running):
     """Start a driver and send it a signal once so many trials have been started in all; its exit code and words."""
     driver = Driver(*words, "--home", home)
-    wait_for(home, "stopped", names.RUNNING, running)
+    wait_for(driver, home, "stopped", names.RUNNING, running)
     driver.process.send_signal(number)
     code, said = driver.end()
     assert lock.owner(home / "studies" / "stopped") is None
@@ -145,7 +153,7 @@ def test_a_driver_that_is_killed_interrupted_and_terminated_in_turn(home):
 def test_a_second_interrupt_does_not_wait(home):
     path = write_study(home, "twice", sleep=60)  # no trial ever gets to a report
     first = Driver("start", path, "--home", home)
-    wait_for(home, "twice", names.RUNNING, 1)
+    wait_for(first, home, "twice", names.RUNNING, 1)
     first.process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     assert first.process.poll() is None  # in order, it would wait for the trial

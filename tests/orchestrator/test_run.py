@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import threading
+import time
 from collections import Counter
 
 import pytest
@@ -203,7 +204,7 @@ def test_two_starts_at_once_are_refused(home):
     first.start()
     try:
         while not (home / "studies" / "two" / LEDGER_FILE).exists():
-            pass
+            time.sleep(0.05)
         with pytest.raises(InputError, match=rf"study 'two' is run by {os.getpid()}@"):
             start(slow, home)
     finally:
