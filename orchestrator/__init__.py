@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis.queries import best
-    from orchestrator.plan import plan
-    from orchestrator.run import resume, start
-    from orchestrator.spec import Study
+    from orchestrator.study.plan import plan
+    from orchestrator.study.spec import Study
+    from orchestrator.sweep.run import resume, start
 
 __all__ = ["Study", "best", "plan", "resume", "start"]
 
 _HOMES = {
-    "Study": "orchestrator.spec",
+    "Study": "orchestrator.study.spec",
     "best": "analysis.queries",
-    "plan": "orchestrator.plan",
-    "resume": "orchestrator.run",
-    "start": "orchestrator.run",
+    "plan": "orchestrator.study.plan",
+    "resume": "orchestrator.sweep.run",
+    "start": "orchestrator.sweep.run",
 }
 
 

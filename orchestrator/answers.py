@@ -10,9 +10,9 @@ from analysis import queries
 from analysis.cells import Cell, metric_of
 from analysis.store import QueryError, default_home, open_store
 from orchestrator.errors import InputError
-from orchestrator.export import study_of, trial_of
+from orchestrator.record.tracking import uri_of
+from orchestrator.study.export import study_of, trial_of
 from orchestrator.tables import text
-from orchestrator.tracking import uri_of
 
 Rows = list[dict[str, Any]]
 

@@ -6,8 +6,8 @@ from pydantic import BaseModel
 
 from orchestrator import kinds
 from orchestrator.errors import InputError, did_you_mean
-from orchestrator.spec import Study
-from orchestrator.study_file import shipped
+from orchestrator.study.spec import Study
+from orchestrator.study.study_file import shipped
 from search_spaces.samplers import SAMPLERS
 from search_spaces.schedulers import SCHEDULERS
 

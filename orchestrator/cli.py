@@ -17,7 +17,7 @@ from orchestrator.packages import check_one_place
 from orchestrator.tables import FORMATS, print_rows
 
 if TYPE_CHECKING:
-    from orchestrator.spec import Study
+    from orchestrator.study.spec import Study
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -51,7 +51,7 @@ def kinds(arguments: argparse.Namespace) -> int:
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    from orchestrator.plan import plan
+    from orchestrator.study.plan import plan
 
     made = plan(_study(arguments, arguments.study))
     if arguments.format == "table":
@@ -62,20 +62,20 @@ def plan(arguments: argparse.Namespace) -> int:
 
 
 def start(arguments: argparse.Namespace) -> int:
-    from orchestrator.run import start
+    from orchestrator.sweep.run import start
 
     studies = [_study(arguments, name) for name in arguments.study]  # all are checked before the first one starts
     return max(start(study, arguments.home, address=arguments.address).exit_code for study in studies)
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    from orchestrator.run import resume
+    from orchestrator.sweep.run import resume
 
     return resume(arguments.study, arguments.home, address=arguments.address).exit_code
 
 
 def status(arguments: argparse.Namespace) -> int:
-    from orchestrator.status import shown, status
+    from orchestrator.record.status import shown, status
 
     rows = status(arguments.home, arguments.study)
     print_rows(rows, arguments.format, shown(rows))
@@ -117,7 +117,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def _study(arguments: argparse.Namespace, name: str) -> "Study":
-    from orchestrator.spec import Study
+    from orchestrator.study.spec import Study
 
     return Study.read(name, overrides=arguments.set, seeds=arguments.seeds)
 

@@ -1,6 +1,7 @@
 """What the user can mend: one line that says where, which value, and what would be right.
 
-The command line prints an `InputError` without a traceback and exits with code 2. Everything else that escapes is our bug.
+The command line prints an `InputError` without a traceback and exits with code 2. Everything else that escapes is our
+bug.
 """
 
 from collections.abc import Iterable

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import build_parser
-from orchestrator.plan import plan
-from orchestrator.spec import Study
+from orchestrator.study.plan import plan
+from orchestrator.study.spec import Study
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -25,9 +25,9 @@ WORKLOAD = "tests.benchmarks.sweep_rows"
 
 def ours(home: Path, train: dict[str, Any]) -> float:
     """`ancre start`, after the imports; seconds from Ray's start on."""
-    from orchestrator import cluster
-    from orchestrator.run import start
-    from orchestrator.spec import Study
+    from orchestrator.study.spec import Study
+    from orchestrator.sweep import cluster
+    from orchestrator.sweep.run import start
 
     axes = {"optim.lr": LRS}
     study = Study(name="sweep", workload=WORKLOAD, seeds=SEEDS, axes=axes, trial={"train": train})
@@ -41,7 +41,7 @@ def ours(home: Path, train: dict[str, Any]) -> float:
 
 def bare(home: Path, train: dict[str, Any], reuse: bool) -> float:
     """The same trials under Tune alone."""
-    from orchestrator import cluster
+    from orchestrator.sweep import cluster
 
     with cluster.connected(None):
         from ray import tune

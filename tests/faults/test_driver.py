@@ -11,10 +11,10 @@ import pytest
 
 from analysis import names
 from analysis.store import open_store
-from orchestrator import lock, spool
-from orchestrator.ledger import LEDGER_FILE, History
-from orchestrator.spec import Study
-from orchestrator.tracking import uri_of
+from orchestrator.record import lock, spool
+from orchestrator.record.ledger import LEDGER_FILE, History
+from orchestrator.record.tracking import uri_of
+from orchestrator.study.spec import Study
 
 STEPS = 12
 TRIALS = 9

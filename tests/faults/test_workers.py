@@ -6,10 +6,11 @@ import logging
 import pytest
 
 from analysis import names
-from orchestrator import cluster, spool
-from orchestrator.ledger import LEDGER_FILE, History
-from orchestrator.run import start
-from orchestrator.spec import Study
+from orchestrator.record import spool
+from orchestrator.record.ledger import LEDGER_FILE, History
+from orchestrator.study.spec import Study
+from orchestrator.sweep import cluster
+from orchestrator.sweep.run import start
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Trains one trial as one of several workers and prints its rows: `two_workers.py JSON`."""
 
-import gc
 import json
+import os
 import sys
 from datetime import timedelta
 from itertools import islice
@@ -20,8 +20,8 @@ def main(rank: int, count: int, meeting: str, trial: str, folder: str, cache: st
     place = Place(Path(folder), Path(cache))
     for row in islice(Spec.model_validate_json(trial).rows(place), rows):
         print(json.dumps([row.step, dict(row.metrics), row.topology]), flush=True)
-    gc.collect()  # the wrapped network is part of a cycle, and holds gloo's threads, which must end before the process
     dist.destroy_process_group()
+    os._exit(0)  # gloo's threads outlive DDP's process group, and now and then abort a Python that shuts down
 
 
 if __name__ == "__main__":

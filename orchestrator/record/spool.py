@@ -1,0 +1,44 @@
+"""The rows of one trial on disk, `rows.jsonl`: written by the trial before anyone else hears of them.
+
+A trial that resumes from a checkpoint computes some steps again. The spool then drops its rows at or after the first
+newly written step, so that no step is there twice. Whoever tails the file sees a new file (another inode), never a
+rewritten one.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.record import jsonl
+
+ROWS_FILE = "rows.jsonl"
+ERROR_FILE = "error.txt"  # the traceback of a trial that failed
+
+
+class Spool:
+    """Appends rows; opened by the first `append`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / ROWS_FILE
+        self._writer: jsonl.Writer | None = None
+
+    def append(self, step: int, time: float, metrics: Mapping[str, float]) -> None:
+        if self._writer is None:
+            self._drop_from(step)
+            self._writer = jsonl.Writer(self._path, durable=False)
+        self._writer.append([{"step": step, "time": round(time, 3), "metrics": jsonl.plain(metrics)}])
+
+    def _drop_from(self, step: int) -> None:
+        rows = jsonl.Tail(self._path).read()
+        kept = [row for row in rows if row["step"] < step]
+        if len(kept) < len(rows):
+            jsonl.replace(self._path, b"".join(map(jsonl.dump, kept)))
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Every row of a trial so far: step, time and metrics, which are strings where not finite."""
+    return jsonl.Tail(folder / ROWS_FILE).read()

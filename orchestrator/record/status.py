@@ -1,0 +1,68 @@
+"""How far studies are, read from their ledgers alone: neither Ray nor MLflow needs to be there."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from analysis.names import DIVERGED, FAILED, FINISHED, PAUSED, RUNNING, STOPPED
+from orchestrator.errors import InputError, did_you_mean
+from orchestrator.record import lock
+from orchestrator.record.ledger import LEDGER_FILE, PLANNED, History, Record
+
+
+def status(home: Path, study: str | None) -> list[dict[str, Any]]:
+    """One row per study under `home`, or one per trial of `study`.
+
+    Raises:
+        InputError: no such study.
+    """
+    folders = sorted(path.parent for path in (home / "studies").glob(f"*/{LEDGER_FILE}"))
+    if study is None:
+        return [_study(folder) for folder in folders]
+    if study not in (names := [folder.name for folder in folders]):
+        raise InputError(f"no study {study!r} in {home}{did_you_mean(study, names)}")
+    return list(_trials(home / "studies" / study))
+
+
+def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without columns that say nothing in any of them."""
+    said = {key for row in rows for key, value in row.items() if value or key == "left"}
+    return [{key: value for key, value in row.items() if key in said} for row in rows]
+
+
+def _study(folder: Path) -> dict[str, Any]:
+    trials = History(folder).trials.values()
+    counts = Counter(record.state for record in trials)
+    owner = lock.owner(folder)
+    alive = owner is not None and owner.alive()
+    states = (FINISHED, STOPPED, DIVERGED, FAILED, PAUSED)
+    running = counts[RUNNING] if alive else 0
+    return {
+        "study": folder.name,
+        "trials": len(trials),
+        **{state: counts[state] for state in states},
+        "running": running,
+        "left": counts[PLANNED] + counts[PAUSED] + counts[RUNNING],
+        "driver": str(owner) if alive else None,
+    }
+
+
+def _trials(folder: Path) -> Iterator[dict[str, Any]]:
+    for record in History(folder).trials.values():
+        yield {
+            "trial": record.id,
+            "arm": record.arm,
+            "seed": record.seed,
+            "state": record.state,
+            "step": f"{record.step}/{record.steps}",
+            "seconds": _seconds(record),
+            "cause": record.cause,
+        }
+
+
+def _seconds(record: Record) -> float | None:
+    if not record.started:
+        return None
+    return round((time.time() if record.state == RUNNING else record.ended) - record.started, 1)

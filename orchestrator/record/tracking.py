@@ -1,0 +1,196 @@
+"""How a trial looks in MLflow: one run under the study's run, found by its tag before it is made, written in batches.
+
+Nothing here runs in the sweep's own processes: `orchestrator.record.uploader` calls it, from the ledger and the spools,
+as often as it takes. Sending twice leaves one copy: runs are looked up by tag, rows by step, and every point has its
+row's own time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from posixpath import normpath
+from typing import TYPE_CHECKING, Any
+
+from analysis import names
+from orchestrator.record.ledger import Record
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric
+    from mlflow.tracking import MlflowClient
+
+PARENT = "mlflow.parentRunId"
+LONGEST_NAME = 250  # characters of a metric's or param's name
+LONGEST_PARAM = 6000  # characters of a param's value
+LARGEST_REQUEST = 1000  # metrics, params and tags together
+LARGEST_PARAMS = 100  # params of one request
+BATCH = 800  # values of rows in one request
+PAGE = 5000  # runs of one search request
+
+# MLflow knows four ends; the tag ancre.state says which of ours it was.
+STATUS = {
+    names.RUNNING: "RUNNING",
+    names.FINISHED: "FINISHED",
+    names.STOPPED: "KILLED",
+    names.PAUSED: "KILLED",
+    names.DIVERGED: "FAILED",
+    names.FAILED: "FAILED",
+}
+
+
+def uri_of(home: Path) -> str:
+    """MLFLOW_TRACKING_URI, or the sqlite file in the home folder."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.absolute() / 'mlflow.db'}"
+
+
+def safe_name(name: str) -> str:
+    """The nearest name that MLflow takes: letters, digits and _-.:/ and space, no path that leads elsewhere."""
+    name = re.sub(r"[^\w\-./: ]", "_", name)[:LONGEST_NAME].strip() or "_"
+    plain = normpath(name).strip("./")
+    return plain if plain else "_"
+
+
+def points(rows: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """The finite values of rows as MLflow's metrics; MLflow would store infinity as 1.8e308."""
+    from mlflow.entities import Metric
+
+    for row in rows:
+        for name, value in row["metrics"].items():
+            if not isinstance(value, str):
+                yield Metric(safe_name(name), value, round(row["time"] * 1000), row["step"])
+
+
+def params(record: Record) -> dict[str, str]:
+    """The leaves of a trial's spec, by their dotted path."""
+    return {safe_name(path): _text(value)[:LONGEST_PARAM] for path, value in _leaves(record.spec)}
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def trial_tags(study: str, record: Record) -> dict[str, str]:
+    """What makes a run findable, known before its trial starts."""
+    tags = {
+        names.ROLE: names.TRIAL,
+        names.STUDY_NAME: study,
+        names.WORKLOAD: record.spec["workload"],
+        names.TRIAL_ID: record.id,
+        names.CELL: record.cell,
+        names.ARM: record.arm,
+        names.SEED: str(record.seed),
+        names.STEPS: str(record.steps),
+        names.AXES: json.dumps(record.axes),
+        names.SPEC: json.dumps(record.spec),
+    }
+    return {tag: value for tag, value in tags.items() if len(value) <= names.SPEC_LIMIT}
+
+
+def axis_points(record: Record) -> list[Metric]:
+    """Numeric axes, so that MLflow can compare them: its params are text."""
+    from mlflow.entities import Metric
+
+    numeric = {axis: value for axis, value in record.axes.items() if type(value) in (int, float)}
+    started = round(record.started * 1000)
+    return [Metric(safe_name(names.AXIS_METRIC + axis), value, started, 0) for axis, value in numeric.items()]
+
+
+class Runs:
+    """One study's runs in one tracking store. Every method may raise what MLflow and the network raise."""
+
+    def __init__(self, uri: str, study: str, tags: Mapping[str, str], artifacts: Path) -> None:
+        from mlflow.tracking import MlflowClient
+
+        self._study = study
+        self.client: MlflowClient = MlflowClient(uri)
+        self.experiment = self._find_experiment(uri, artifacts)
+        self.new = False  # whether the study had no run before
+        self.parent = self._find_parent(tags)
+
+    def _find_experiment(self, uri: str, artifacts: Path) -> str:
+        found = self.client.get_experiment_by_name(self._study)
+        if found is not None:
+            return str(found.experiment_id)
+        local = uri.startswith("sqlite:")
+        location = (artifacts / self._study).absolute().as_uri() if local else None
+        return str(self.client.create_experiment(self._study, artifact_location=location))
+
+    def _find_parent(self, tags: Mapping[str, str]) -> str:
+        parents = self._search({names.ROLE: names.STUDY})
+        if not parents:
+            self.new = True
+            run = self.client.create_run(self.experiment, tags=dict(tags), run_name=self._study)
+            return str(run.info.run_id)
+        run = parents[0]
+        self.write(run.info.run_id, [], {}, tags)
+        self.set_status(run.info.run_id, "RUNNING", 0.0)
+        return str(run.info.run_id)
+
+    def _search(self, tags: Mapping[str, str]) -> list[Any]:
+        wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in tags.items())
+        found, token = [], None
+        while True:
+            page = self.client.search_runs([self.experiment], wanted, max_results=PAGE, page_token=token)
+            found += page
+            token = page.token
+            if not token:
+                return found
+
+    def find(self, trial: str) -> str | None:
+        """The run of a trial, if it has one."""
+        found = self._search({names.ROLE: names.TRIAL, names.TRIAL_ID: trial})
+        return str(found[0].info.run_id) if found else None
+
+    def last_step(self, run: str) -> int:
+        """The last step that a run has points of; -1 where it has none."""
+        metrics = [name for name in self.client.get_run(run).data.metrics if not name.startswith(names.AXIS_METRIC)]
+        return max((point.step for name in metrics for point in self.client.get_metric_history(run, name)), default=-1)
+
+    def create(self, record: Record, tags: Mapping[str, str]) -> str:
+        started = round(record.started * 1000)
+        name = f"{record.arm} s{record.seed} {record.cell}"
+        run = self.client.create_run(self.experiment, started, {**tags, PARENT: self.parent}, run_name=name)
+        return str(run.info.run_id)
+
+    def write(self, run: str, metrics: Sequence[Metric], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Add to a run, in as few requests as MLflow's limits allow."""
+        from mlflow.entities import Param, RunTag
+
+        listed = [Param(name, value) for name, value in params.items()]
+        labels = [RunTag(name, value) for name, value in tags.items()]
+        while metrics or listed or labels:
+            room = LARGEST_REQUEST - min(len(listed), LARGEST_PARAMS) - len(labels)
+            self.client.log_batch(run, metrics[:room], listed[:LARGEST_PARAMS], labels)
+            metrics, listed, labels = metrics[room:], listed[LARGEST_PARAMS:], []
+
+    def attach(self, run: str, files: Sequence[Path]) -> None:
+        for file in files:
+            self.client.log_artifact(run, str(file))
+
+    def set_status(self, run: str, status: str, ended: float) -> None:
+        if status == "RUNNING":
+            self.client.update_run(run, status)
+        else:
+            self.client.set_terminated(run, status, round(ended * 1000))
+
+
+def non_finite(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Metric -> how many of its values are not finite, and the step of the first."""
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        for name, value in row["metrics"].items():
+            if isinstance(value, str) or not math.isfinite(value):
+                found.setdefault(name, {"count": 0, "first": row["step"]})["count"] += 1
+    return found

@@ -1,0 +1,262 @@
+"""The one process that writes to MLflow: it reads a study's ledger and spools, and sends what was not sent yet.
+
+`python -m orchestrator.record.uploader HOME STUDY`, started by the sweep's driver. A tracking server that is dead, slow
+or answers 500 is asked again later; the sweep never waits for it. The driver writes "finish" to our standard input once
+the sweep is over; where that input closes without a word the driver was killed, and we end with it.
+
+What was sent is kept in `uploaded.json`, per study and per trial. Where a request may or may not have arrived, the run
+is looked up in MLflow before anything more is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis import names
+from analysis.store import redacted
+from orchestrator.record import environment, jsonl, spool
+from orchestrator.record.ledger import ENDED, PLANNED, History, Record
+from orchestrator.record.spool import ERROR_FILE
+from orchestrator.record.tracking import (
+    BATCH,
+    STATUS,
+    Runs,
+    axis_points,
+    non_finite,
+    params,
+    points,
+    trial_tags,
+    uri_of,
+)
+
+UPLOADED_FILE = "uploaded.json"
+PERIOD = 1.0  # seconds between two looks at the study
+LONGEST_WAIT = 30.0  # seconds before a tracking server that failed is asked again
+LAST_TRIES = 3  # after the sweep has ended
+NICE = 10  # the sweep goes first
+TRIAL_FILES = (names.SPEC_FILE, names.TOPOLOGY_FILE, names.ENVIRONMENT_FILE, ERROR_FILE)
+REFUSED = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED"}  # asking again would not help
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # we ask again ourselves
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+}
+
+
+def unsent(home: Path, study: str, history: History) -> list[str]:
+    """The trials whose run in MLflow is not what the ledger says. Needs no MLflow."""
+    folder = home / "studies" / study
+    known = _read_json(folder / UPLOADED_FILE).get("store") == redacted(uri_of(home)) and _store_exists(home)
+    started = [record for record in history.trials.values() if record.state != PLANNED]
+    return [
+        record.id
+        for record in started
+        if not known or _read_json(folder / "trials" / record.id / UPLOADED_FILE).get("state") != record.state
+    ]
+
+
+def _store_exists(home: Path) -> bool:
+    uri = uri_of(home)
+    return not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///")).exists()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):  # never written, or its writer was killed
+        return {}
+    return found
+
+
+class Upload:
+    """What one trial's run has of it."""
+
+    def __init__(self, folder: Path, sure: bool) -> None:
+        self.folder = folder
+        self.tail = jsonl.Tail(folder / spool.ROWS_FILE)
+        self.run = ""
+        self.step = -1  # the last one sent
+        self.state = ""  # the last one sent
+        self.sure = sure  # that all this is what MLflow has
+
+    def load(self) -> None:
+        """Believe what was kept of a run that was closed; any other may have got more than was written down."""
+        kept = _read_json(self.folder / UPLOADED_FILE)
+        if kept.get("state") in ENDED:
+            self.run, self.step, self.state, self.sure = kept["run"], kept["step"], kept["state"], True
+
+    def sent(self, step: int, state: str) -> None:
+        self.step, self.state, self.sure = step, state, True
+        kept = {"run": self.run, "step": step, "state": state}
+        (self.folder / UPLOADED_FILE).write_text(json.dumps(kept))
+
+
+class Uploader:
+    """Brings MLflow's runs of one study up to date, each time `look` is called."""
+
+    def __init__(self, home: Path, study: str) -> None:
+        self._home, self._study = home, study
+        self._folder = home / "studies" / study
+        self._history = History(self._folder)
+        self._before = {record.id for record in self._history.trials.values() if record.state != PLANNED}
+        self._open = set(unsent(home, study, self._history))
+        self._uploads: dict[str, Upload] = {}
+        self._runs: Runs | None = None
+        self._attempt = 0  # of the study, when the store was opened
+        self.refused = ""  # why MLflow will never take something
+
+    def look(self) -> None:
+        """Send what is new. Raises what MLflow raises; what was sent until then is not sent again."""
+        self._open.update(self._history.update())
+        if self._open and (self._runs is None or self._attempt != self._history.attempts):
+            self._runs = self._connect()
+        if self._runs is None:
+            return
+        for trial in sorted(self._open):
+            record = self._history.trials[trial]
+            upload = self._uploads.get(trial) or Upload(self._folder / "trials" / trial, sure=True)
+            self._uploads[trial] = Upload(upload.folder, sure=False)  # until this one has gone well
+            try:
+                self._send(self._runs, record, upload)
+                self._uploads[trial] = upload
+            except _failures() as error:
+                if getattr(error, "error_code", "") not in REFUSED:
+                    raise
+                self.refused = f"trial {trial}: {error}"
+            if record.state != names.RUNNING:
+                self._open.discard(trial)
+
+    def close(self) -> None:
+        """Close the study's own run."""
+        if self._runs is not None:
+            over = all(record.state in ENDED for record in self._history.trials.values())
+            self._runs.set_status(self._runs.parent, "FINISHED" if over else "KILLED", time.time())
+
+    def _connect(self) -> Runs:
+        """Open the store, created or upgraded where needed: no other process does that, so there is no race."""
+        runs = Runs(uri_of(self._home), self._study, self._history.study, self._home / "artifacts")
+        runs.attach(runs.parent, _existing(self._folder, names.STUDY_FILE, names.ARMS_FILE))
+        if self._runs is None:
+            self._load(runs)
+        self._attempt = self._history.attempts
+        return runs
+
+    def _load(self, runs: Runs) -> None:
+        """Take up what an earlier uploader did."""
+        mine = {"store": redacted(uri_of(self._home)), "run": runs.parent}
+        here = _read_json(self._folder / UPLOADED_FILE) == mine
+        for trial in self._before:
+            upload = self._uploads[trial] = Upload(self._folder / "trials" / trial, sure=runs.new)
+            if here:
+                upload.load()
+            else:  # what it says is about another store
+                (upload.folder / UPLOADED_FILE).unlink(missing_ok=True)
+        (self._folder / UPLOADED_FILE).write_text(json.dumps(mine))
+
+    def _send(self, runs: Runs, record: Record, upload: Upload) -> None:
+        if not upload.sure:
+            upload.run = runs.find(record.id) or ""
+            upload.step = runs.last_step(upload.run) if upload.run else -1
+        over = record.state != names.RUNNING
+        rows = [row for row in (spool.rows(upload.folder) if over else upload.tail.read()) if row["step"] > upload.step]
+        changed = record.state != upload.state
+        if not rows and not changed:
+            return
+        first = not upload.state
+        tags = {names.STATE: record.state, names.CAUSE: record.cause} if changed else {}
+        if not upload.run:
+            upload.run = runs.create(record, trial_tags(self._study, record) | tags)
+        elif changed:
+            runs.set_status(upload.run, "RUNNING", 0.0)
+        if over:
+            tags |= self._last_tags(upload.folder)
+        metrics = axis_points(record) if first else []
+        for batch in _batches(rows):
+            runs.write(upload.run, [*metrics, *points(batch)], params(record) if first else {}, tags)
+            first, metrics, tags = False, [], {}
+        if over:
+            runs.attach(upload.run, _existing(upload.folder, *TRIAL_FILES))
+            runs.set_status(upload.run, STATUS[record.state], record.ended)
+        upload.sent(rows[-1]["step"] if rows else upload.step, record.state)
+
+    def _last_tags(self, folder: Path) -> dict[str, str]:
+        """What is known of a trial once it has run."""
+        described = _read_json(folder / names.ENVIRONMENT_FILE)  # none where the trial had no row
+        tags = environment.tags(described) if described else {}
+        if found := non_finite(spool.rows(folder)):
+            tags[names.NON_FINITE] = json.dumps(found)[: names.SPEC_LIMIT]
+        return tags
+
+
+def _batches(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Whole rows, up to `BATCH` values at a time, so that a step arrives whole or not at all; at least one batch."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        if batch and size + len(row["metrics"]) > BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += len(row["metrics"])
+    yield batch
+
+
+def _existing(folder: Path, *files: str) -> list[Path]:
+    return [folder / name for name in files if (folder / name).exists()]
+
+
+def main(home: Path, study: str) -> None:
+    os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
+    os.nice(NICE)
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    over = threading.Event()
+    threading.Thread(target=_follow_driver, args=(over,), daemon=True).start()
+    uploader = Uploader(home, study)
+    error, failures = "", 0
+    while True:
+        last = over.is_set()
+        try:
+            uploader.look()
+            if last:
+                uploader.close()
+            error, failures = "", 0
+        except _failures() as fault:
+            error, failures = _reason(fault), failures + 1
+        if last and (not error or failures >= LAST_TRIES):
+            break
+        over.wait(PERIOD if not failures or last else min(PERIOD * 2**failures, LONGEST_WAIT))
+    print(redacted(error or uploader.refused), flush=True)
+
+
+def _follow_driver(over: threading.Event) -> None:
+    """The driver says "finish", or its end of the pipe closes as it dies."""
+    if sys.stdin.readline().strip() != "finish":
+        os._exit(1)
+    over.set()
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return MlflowException, SQLAlchemyError, OSError
+
+
+def _reason(error: BaseException) -> str:
+    """The first cause in one line: MLflow wraps "connection refused" four times."""
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    return " ".join(str(error).split())[:300]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,1 @@
+"""What a study is: read strictly, laid out as configurations, planned before it runs."""

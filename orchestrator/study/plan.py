@@ -1,0 +1,261 @@
+"""What a study would run, and what that costs, before anything is started.
+
+Counts are exact. Parameters, FLOPs, memory and disk follow from formulas; hours from the speed that a device sustains
+in training, so they are good to a factor of two or so, and marked as estimates.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from orchestrator.errors import InputError, did_you_mean
+from orchestrator.study import plan_text
+from orchestrator.study.arms import Arm
+from orchestrator.study.cells import Cell
+from orchestrator.study.spec import Study
+from orchestrator.workloads.base import TrialSpec
+from search_spaces import domains, samplers
+from search_spaces.samplers import Assignment, GridSpec, OptunaSpec, RandomSpec
+
+MOST_CELLS = 1_000_000
+MOST_ESTIMATES = 2_000  # cells whose cost is worked out; of more, about so many, evenly spaced
+
+
+class Device(NamedTuple):
+    """Something that trains."""
+
+    flops: float  # a second, sustained
+    memory: int | None  # bytes; None: the machine's
+
+
+DEVICES: Mapping[str, Device] = {
+    "cpu": Device(1e10, None),  # one core, float32: LLaMA-nano was seen at 1.1e10, micro at 3.7e10
+    "a100": Device(1.1e14, 80 * 10**9),  # bfloat16: a third of its peak
+    "h100": Device(2e14, 80 * 10**9),  # bfloat16: LLaMA-350M at 99.9k tokens/s (paper, Table 6) is 2.2e14
+    "h200": Device(2e14, 141 * 10**9),  # an h100 with more memory
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to run on."""
+
+    cpus: int
+    memory: int  # bytes
+
+    @classmethod
+    def here(cls) -> Machine:
+        return cls(os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One arm. That none is tuned better than another shows in `cells` and `brackets`."""
+
+    arm: str
+    cells: int
+    trials: int
+    brackets: dict[str, str]  # axis -> the values that it tries, as text
+    params: tuple[int, int]  # least and most, topology excluded
+    topology_params: tuple[int, int]
+    flops: float  # of all its trials; where a sampler chooses cells later, as if they cost what the known ones do
+    memory: int  # bytes at the peak of the largest trial, on one worker
+    disk: int  # bytes that all its trials leave behind
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study laid out. `cells` are all there are, unless `open`: then a sampler chooses more as results come in."""
+
+    study: Study
+    cells: tuple[Cell, ...]
+    open: bool
+    sides: tuple[Side, ...]
+    at_once: int  # trials that this machine can run at a time; 0: not one fits
+    device: str
+    machine: Machine
+
+    @property
+    def num_cells(self) -> int:
+        return sum(side.cells for side in self.sides)
+
+    @property
+    def num_trials(self) -> int:
+        return sum(side.trials for side in self.sides)
+
+    @property
+    def flops(self) -> float:
+        return math.fsum(side.flops for side in self.sides)
+
+    @property
+    def memory(self) -> int:
+        return max(side.memory for side in self.sides)
+
+    @property
+    def disk(self) -> int:
+        return sum(side.disk for side in self.sides)
+
+    @property
+    def hours(self) -> float:
+        """An estimate, with `at_once` trials at a time on CPUs, or `resources.concurrent` on GPUs."""
+        return self.flops / (DEVICES[self.device].flops * self.units) / 3600
+
+    @property
+    def room(self) -> int:
+        """Bytes of memory that trials have: a GPU's, or the machine's for all that run at once."""
+        return DEVICES[self.device].memory or self.machine.memory
+
+    def needed(self, side: Side) -> int:
+        """Bytes of `room` that one trial takes."""
+        return side.memory * (self.study.resources.workers if DEVICES[self.device].memory is None else 1)
+
+    @property
+    def units(self) -> int:
+        """Devices that work at a time."""
+        resources = self.study.resources
+        if self.device == "cpu":
+            return max(1, self.at_once) * resources.workers * resources.cpus
+        return max(1, resources.concurrent) * resources.workers * max(1, round(resources.gpus))
+
+    @property
+    def notes(self) -> list[str]:
+        """What will not fit, is missing, or compares unequally."""
+        return list(plan_text.notes(self))
+
+    def trials(self) -> Iterator[tuple[str, Assignment, TrialSpec]]:
+        """Arm, axes and trial of each planned trial; a cell's seeds stand together."""
+        for cell in self.cells:
+            for seed in self.study.seeds:
+                yield cell.arm, cell.axes, cell.trial.with_seed(seed)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every known cell with what one of its trials costs."""
+        seeds = list(self.study.seeds)
+        return [
+            {"arm": cell.arm, "cell": cell.id, "axes": cell.axes, "seeds": seeds, **asdict(cell.trial.estimate())}
+            for cell in self.cells
+        ]
+
+    def text(self) -> str:
+        """The plan as a person reads it."""
+        return plan_text.text(self)
+
+
+def plan(study: Study, device: str | None = None, machine: Machine | None = None) -> Plan:
+    """Lay out a study.
+
+    Args:
+        device: one of `DEVICES`; where not given, h100 if trials take GPUs and cpu otherwise.
+        machine: what the study is to run on; where not given, this one.
+
+    Raises:
+        InputError: a configuration is refused, two are the same, or there are too many.
+    """
+    device = device or ("h100" if study.resources.gpus else "cpu")
+    if device not in DEVICES:
+        raise InputError(f"no device {device!r}{did_you_mean(device, DEVICES)}")
+    machine = machine or Machine.here()
+    try:
+        asked = {name: _asked(study, arm) for name, arm in study.resolved.items()}
+        if (total := sum(asked.values())) > MOST_CELLS:
+            raise InputError(f"axes: should give at most {MOST_CELLS:,} configurations, got {total:,}")
+        cells = tuple(_distinct(_cells(study)))
+        if study.resources.workers > 1:
+            _check_workers(study, cells)
+    except InputError as error:
+        raise InputError(f"{study.source}: {error}") from error
+    sides = tuple(_sides(study, asked, cells))
+    at_once = _at_once(study, sides, device, machine)
+    return Plan(
+        study=study,
+        cells=cells,
+        open=isinstance(study.sampler, OptunaSpec),
+        sides=sides,
+        at_once=at_once,
+        device=device,
+        machine=machine,
+    )
+
+
+def _asked(study: Study, arm: Arm) -> int:
+    """How many configurations of an arm will be tried."""
+    if isinstance(study.sampler, GridSpec):
+        return samplers.size(arm.spaces) or 0
+    return study.sampler.cells
+
+
+def _cells(study: Study) -> Iterator[Cell]:
+    """The cells known before the start: of optuna's, the random ones that it starts with."""
+    for name, arm in study.resolved.items():
+        if isinstance(study.sampler, GridSpec):
+            assignments = samplers.everything(arm.spaces)
+        else:
+            known = study.sampler
+            if isinstance(known, OptunaSpec):
+                known = RandomSpec(cells=min(known.startup, known.cells), seed=known.seed)
+            assignments = iter(known.build(arm.spaces, study.mode).ask, None)
+        for values in assignments:
+            yield study.cell(name, values)
+
+
+def _distinct(cells: Iterator[Cell]) -> Iterator[Cell]:
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        if (same := seen.setdefault(cell.id, cell)) is not cell:
+            raise InputError(
+                f"arms: {_where(same)} and {_where(cell)} are the same configuration; they should differ, or be one arm"
+            )
+        yield cell
+
+
+def _check_workers(study: Study, cells: tuple[Cell, ...]) -> None:
+    for cell in cells:
+        try:
+            cell.trial.check_workers(study.resources.workers)
+        except ValueError as error:
+            raise InputError(f"resources.workers: {error}, for {_where(cell)}") from error
+
+
+def _where(cell: Cell) -> str:
+    axes = ", ".join(f"{axis} = {value!r}" for axis, value in cell.axes.items())
+    return f"{cell.arm} ({axes})" if axes else cell.arm
+
+
+def _sides(study: Study, asked: Mapping[str, int], cells: tuple[Cell, ...]) -> Iterator[Side]:
+    stride = math.ceil(len(cells) / MOST_ESTIMATES)
+    by_arm: dict[str, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        by_arm[cell.arm].append(cell)
+    for arm, own in by_arm.items():
+        estimates = [cell.trial.estimate() for cell in own[::stride]]
+        trials = asked[arm] * len(study.seeds)
+        params = [estimate.params for estimate in estimates]
+        topology = [estimate.topology_params for estimate in estimates]
+        yield Side(
+            arm=arm,
+            cells=asked[arm],
+            trials=trials,
+            brackets={axis: domains.text(domain) for axis, domain in study.resolved[arm].axes.items()},
+            params=(min(params), max(params)),
+            topology_params=(min(topology), max(topology)),
+            flops=trials * fmean(estimate.flops for estimate in estimates),
+            memory=max(estimate.memory for estimate in estimates),
+            disk=round(trials * fmean(estimate.disk for estimate in estimates)),
+        )
+
+
+def _at_once(study: Study, sides: tuple[Side, ...], device: str, machine: Machine) -> int:
+    """How many trials this machine can run at a time. Of its GPUs nothing is known here."""
+    resources = study.resources
+    limits = [machine.cpus // resources.footprint[0], sum(side.trials for side in sides)]
+    if resources.concurrent:
+        limits.append(resources.concurrent)
+    if DEVICES[device].memory is None:
+        limits.append(machine.memory // max(1, resources.workers * max(side.memory for side in sides)))
+    return int(min(limits))

@@ -1,0 +1,126 @@
+"""A plan as a person reads it: a line for each arm, what it costs in all, and what to mind before starting it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from orchestrator.study.arms import settles
+from search_spaces.domains import Choices
+
+if TYPE_CHECKING:
+    from orchestrator.study.plan import Plan
+
+
+WIDTH = 80  # columns
+
+
+def text(plan: Plan) -> str:
+    study = plan.study
+    seeds = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({', '.join(map(str, study.seeds))})"
+    head = [f"{study.name}: {study.hypothesis}" if study.hypothesis else study.name]
+    head.append(
+        f"workload {study.workload}, {study.sampler.kind} sampler, scheduler {study.scheduler.kind}, "
+        f"ranked by {study.metric} ({study.mode})"
+    )
+    foot = [f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials"]
+    foot.append(f"{plan.flops:.2g} FLOPs; memory of a worker up to {size(plan.memory)}; {size(plan.disk)} on disk")
+    foot.append(_duration(plan))
+    foot += [f"note: {note}" for note in notes(plan)]
+    return "\n".join([*_wrapped(head), "", *_arms(plan), "", *_wrapped(foot)])
+
+
+def _wrapped(lines: list[str], indent: str = "  ") -> Iterator[str]:
+    for line in lines:
+        yield from textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def _arms(plan: Plan) -> Iterator[str]:
+    """A line for each arm, and under it one for each of its axes."""
+    rows = [("arm", "configurations", "trials", "parameters", "+ topology")]
+    for side in plan.sides:
+        params, topology = _between(*side.params), _between(*side.topology_params)
+        rows.append((side.arm, f"{side.cells:,}", f"{side.trials:,}", params, topology))
+    head, *lines = _columns(rows)
+    yield head
+    for line, side in zip(lines, plan.sides, strict=True):
+        yield line
+        yield from _wrapped([f"  {axis}: {values}" for axis, values in side.brackets.items()], indent="    ")
+
+
+def _between(least: int, most: int) -> str:
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *numbers in rows:
+        yield "  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
+
+
+def _duration(plan: Plan) -> str:
+    hours, unit = (plan.hours, "hours") if plan.hours >= 1 else (plan.hours * 60, "minutes")
+    time = f"{float(f'{hours:.2g}'):,g} {unit}"
+    if plan.device != "cpu":
+        many = f"{plan.units} {plan.device}{'s' if plan.units > 1 else ''}"
+        return f"estimate: {time} on {many}"
+    return f"estimate: {time} on this machine's {plan.machine.cpus} CPUs, {plan.at_once} trials at once"
+
+
+def notes(plan: Plan) -> Iterator[str]:
+    """What will not fit, is missing, or compares unequally."""
+    study, machine, resources = plan.study, plan.machine, plan.study.resources
+    cpus = resources.footprint[0]
+    if cpus > machine.cpus:
+        yield f"a trial takes {cpus:g} CPUs and this machine has {machine.cpus}: it needs a cluster, by --address"
+    for side in plan.sides:
+        if (needed := plan.needed(side)) > plan.room:
+            where = "this machine" if plan.device == "cpu" else f"an {plan.device}"
+            yield f"a trial of {side.arm} needs {size(needed)} of memory; {where} has {size(plan.room)}"
+    if resources.concurrent > plan.at_once > 0:
+        yield f"resources.concurrent is {resources.concurrent}; {plan.at_once} trials at once is the most here"
+    if study.budget.hours is not None and plan.hours > study.budget.hours:
+        yield f"budget.hours is {study.budget.hours:g}, so the study may not get through"
+    if plan.open:
+        yield f"{plan.num_cells - len(plan.cells):,} configurations will be chosen as results come in"
+    yield from _unequal(plan)
+    yield from (f"{path} is not there yet; it must be when the study starts" for path in _missing(plan))
+
+
+def _unequal(plan: Plan) -> Iterator[str]:
+    """Axes of which some arms try more values than others."""
+    for axis in dict.fromkeys(axis for side in plan.sides for axis in side.brackets):
+        domains = {side.arm: plan.study.resolved[side.arm].axes.get(axis) for side in plan.sides}
+        counts = {
+            arm: domain.size
+            for arm, domain in domains.items()
+            if isinstance(domain, Choices) and not settles(axis, domain)
+        }
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{arm} {count}" for arm, count in counts.items())
+            yield f"arms are not tuned equally; values of {axis} that each tries: {listed}"
+
+
+def _missing(plan: Plan) -> list[str]:
+    """Files that trials name and that do not exist: what is called path, and what ends in .json."""
+    sections = {id(section): section for cell in plan.cells for section in vars(cell.trial).values()}
+    leaves = [item for section in sections.values() if isinstance(section, BaseModel) for item in vars(section).items()]
+    named = {str(value) for key, value in leaves if isinstance(value, str | Path) and _names_file(key, str(value))}
+    return sorted(path for path in named if not Path(path).expanduser().exists())
+
+
+def _names_file(key: str, value: str) -> bool:
+    return key == "path" or value.endswith(".json")
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 1000 and len(units) > 1:
+        count, units = count / 1000, units[1:]
+    return f"{count:.3g} {units[0]}"

@@ -1,0 +1,1 @@
+"""How a study runs: what is left, on which Ray, stopped and resumed in order."""

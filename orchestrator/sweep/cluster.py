@@ -1,0 +1,112 @@
+"""The Ray that a sweep runs in, and how many trials fit there at once.
+
+A trial is admitted with all that it takes: of several workers, each needs its place, or two trials that were admitted
+with half of theirs would wait for each other for ever. What the cluster can never give is refused before anything
+starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from orchestrator.errors import InputError
+from orchestrator.study.spec import Resources
+from orchestrator.sweep.ship import runtime_env
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a study mean what they meant to the user
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `run` has its own
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # no snapshots of the experiment
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+}
+OBJECT_STORE = 256 * 2**20  # bytes; trials pass next to nothing through it
+
+
+def configure() -> None:
+    """Before Ray is imported. What the user set stays."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """The Ray that is already initialised here, the one at `address`, or else a new one on this machine.
+
+    Raises:
+        InputError: no cluster answers there.
+    """
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        ray.init(
+            address="local",
+            num_cpus=os.cpu_count(),
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE,
+            **quiet,
+        )
+    else:
+        if address.startswith("ray://"):
+            raise InputError(f"--address {address}: should be HOST:PORT or auto, from a machine of the cluster")
+        try:
+            ray.init(address=address, runtime_env=runtime_env(), **quiet)
+        except (ConnectionError, ValueError) as error:
+            raise InputError(f"--address {address}: no Ray cluster answers ({str(error).splitlines()[0]})") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def nodes() -> list[Mapping[str, float]]:
+    """What each machine of the cluster has."""
+    import ray
+
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def concurrency(resources: Resources, nodes: Iterable[Mapping[str, float]], memory: int = 0) -> int:
+    """How many trials run at once.
+
+    Args:
+        memory: estimated bytes of main memory that a worker takes; 0: not known, or on a GPU.
+
+    Raises:
+        InputError: not even one fits.
+    """
+    nodes = list(nodes)
+    places = sum(_places(resources, node, memory) for node in nodes)
+    fit = places // resources.workers
+    if fit == 0:
+        have = (
+            ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes) or "no machine"
+        )
+        raise InputError(
+            f"resources: a trial takes {resources.workers} x ({resources.cpus} CPUs, {resources.gpus:g} GPUs), "
+            f"and the cluster has {have}"
+        )
+    return min(fit, resources.concurrent or fit)
+
+
+def _places(resources: Resources, node: Mapping[str, float], memory: int) -> int:
+    """How many workers a machine takes. Each is on one machine as a whole."""
+    places = int(node.get("CPU", 0) // resources.cpus)
+    if resources.gpus:
+        places = min(places, int(node.get("GPU", 0) / resources.gpus))
+    elif memory and "memory" in node:
+        # An estimate may thin trials out; it does not forbid them.
+        places = min(places, max(resources.workers, int(node["memory"] // memory)))
+    return places

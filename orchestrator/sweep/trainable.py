@@ -1,0 +1,220 @@
+"""What runs in a trial's process: the workload's rows go to the spool first, then, when it matters, to Ray Tune.
+
+Tune hears of a trial when its scheduler has to decide (a rung), about once a second (progress), and at the end.
+Everything else is on disk already, so that a small trial does not wait for the driver at each row.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.names import DIVERGED, ENVIRONMENT_FILE, FINISHED, SPEC_FILE, TOPOLOGY_FILE, TRAIN_LOSS
+from models import snapshot
+from orchestrator import kinds
+from orchestrator.errors import Diverged
+from orchestrator.record import environment, jsonl
+from orchestrator.record.spool import ERROR_FILE, Spool
+from orchestrator.workloads.base import Place, Row, TrialSpec
+
+REPORT_EVERY = 1.0  # seconds
+TRAIN_FOLDER = "ray-train"  # Ray Train's own files, while it runs
+
+# What a report to Tune holds.
+STEP = "step"
+VALUE = "value"  # the study's metric at a rung; absent otherwise
+METRICS = "metrics"  # the last value of each
+OUTCOME = "outcome"  # in the last report: FINISHED or DIVERGED
+CAUSE = "cause"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial as it is sent to its process: plain text, so that Tune neither resolves nor flattens anything in it."""
+
+    spec: dict[str, Any]
+    folder: str
+    cache: str
+    metric: str  # of the study
+    rungs: list[int]  # steps at which the scheduler decides
+    cpus: int  # of one worker
+    gpus: float
+    workers: int
+    commit: str
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def trial(self) -> TrialSpec:
+        spec: type[TrialSpec] = kinds.find("workload", self.spec["workload"])  # type: ignore[assignment]
+        return spec.model_validate(self.spec)
+
+    @property
+    def place(self) -> Place:
+        return Place(Path(self.folder), Path(self.cache), self.cpus)
+
+
+def run_trial(config: dict[str, Any]) -> None:
+    """The one function that Tune runs."""
+    from ray import tune
+
+    job = Job(**json.loads(config["job"]))
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ERROR_FILE).unlink(missing_ok=True)
+    jsonl.replace(folder / SPEC_FILE, json.dumps(job.spec).encode())
+    try:
+        report = _run_spread(job) if job.workers > 1 else _run_here(job)
+    except Exception:
+        if not (folder / ERROR_FILE).exists():  # a worker may have said it better
+            (folder / ERROR_FILE).write_text(traceback.format_exc())
+        raise
+    tune.report(report | {"done": True})
+
+
+def _run_here(job: Job) -> dict[str, Any]:
+    from ray import tune
+
+    run = Run(job)
+    for row in run.rows():
+        due = run.due(row)
+        if due is not None:
+            tune.report(due)
+    return run.last_report()
+
+
+class Run:
+    """A trial in the process that writes its files."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._trial = job.trial
+        self._rungs = list(job.rungs)
+        self._step = 0
+        self._metrics: dict[str, float] = {}
+        self._outcome: dict[str, Any] = {OUTCOME: FINISHED}
+        self._reported = time.monotonic()
+
+    def rows(self) -> Iterator[Row]:
+        """The trial's rows, each on disk before it is yielded. Ends early where the trial diverges."""
+        use_threads(self._job.cpus)
+        spool = Spool(Path(self._job.folder))
+        try:
+            for row in self._trial.rows(self._job.place):
+                self._record(spool, row)
+                check_finite(row, self._job.metric)
+                yield row
+        except Diverged as diverged:
+            self._step = diverged.step
+            self._outcome = {OUTCOME: DIVERGED, CAUSE: str(diverged)}
+        finally:
+            spool.close()
+
+    def _record(self, spool: Spool, row: Row) -> None:
+        if not self._metrics:  # the first row: by now the workload has loaded what it uses
+            described = environment.describe(self._job.commit)
+            jsonl.replace(Path(self._job.folder) / ENVIRONMENT_FILE, json.dumps(described, indent=1).encode())
+        spool.append(row.step, row.time, row.metrics)
+        if row.topology is not None:
+            snapshot.write(Path(self._job.folder) / TOPOLOGY_FILE, row.topology)
+        self._step = row.step
+        self._metrics |= row.metrics
+
+    def due(self, row: Row) -> dict[str, Any] | None:
+        """What Tune has to hear now, if anything. The last row goes with `last_report`."""
+        if row.step >= self._trial.total_steps:
+            return None
+        at_rung = self._rungs and row.step >= self._rungs[0] and self._job.metric in row.metrics
+        if not at_rung and time.monotonic() < self._reported + REPORT_EVERY:
+            return None
+        self._reported = time.monotonic()
+        report = {STEP: row.step, METRICS: dict(self._metrics)}
+        if at_rung:
+            self._rungs = [rung for rung in self._rungs if rung > row.step]
+            report[VALUE] = row.metrics[self._job.metric]
+        return report
+
+    def last_report(self) -> dict[str, Any]:
+        return {STEP: self._step, METRICS: dict(self._metrics), **self._outcome}
+
+
+def check_finite(row: Row, metric: str) -> None:
+    """A loss or a ranking value that is not finite ends the trial. Raises Diverged."""
+    for name in (TRAIN_LOSS, metric):
+        if not math.isfinite(row.metrics.get(name, 0.0)):
+            raise Diverged(row.step, name)
+
+
+def use_threads(count: int) -> None:
+    """Torch's thread pool as large as the trial's share of the machine: a larger one slows every neighbour down."""
+    os.environ["OMP_NUM_THREADS"] = str(count)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(count)
+
+
+# --- more than one worker: the loop runs in Ray Train's workers, this process waits for them ------------------------
+
+
+def _run_spread(job: Job) -> dict[str, Any]:
+    import ray.train
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    storage = Path(job.folder) / TRAIN_FOLDER
+    shutil.rmtree(storage, ignore_errors=True)  # or Ray Train would take up the run of a killed trial
+    share = {"CPU": job.cpus} | ({"GPU": job.gpus} if job.gpus else {})
+    trainer = TorchTrainer(
+        _train,
+        train_loop_config={"job": job.text()},
+        torch_config=TorchConfig(backend="nccl" if job.gpus else "gloo"),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=job.workers, use_gpu=job.gpus > 0, resources_per_worker=share
+        ),
+        # A lost worker fails the run, and Tune starts the trial again from its newest checkpoint.
+        run_config=ray.train.RunConfig(name="run", storage_path=str(storage), callbacks=[TuneReportCallback()]),
+    )
+    try:
+        report: dict[str, Any] = trainer.fit().return_value
+    finally:
+        shutil.rmtree(storage, ignore_errors=True)
+    return report
+
+
+def _train(config: dict[str, Any]) -> dict[str, Any]:
+    """One of Ray Train's workers. All iterate; the first one writes, and what it reports reaches Tune."""
+    import ray.train
+
+    job = Job(**json.loads(config["job"]))
+    try:
+        if ray.train.get_context().get_world_rank() > 0:
+            return _follow(job)
+        run = Run(job)
+        for row in run.rows():
+            ray.train.report(run.due(row) or {})
+        return run.last_report()
+    except Exception:
+        (Path(job.folder) / ERROR_FILE).write_text(traceback.format_exc())
+        raise
+
+
+def _follow(job: Job) -> dict[str, Any]:
+    import ray.train
+
+    use_threads(job.cpus)
+    try:
+        for row in job.trial.rows(job.place):
+            check_finite(row, job.metric)
+            ray.train.report({})  # waits for the others
+    except Diverged:
+        pass
+    return {}

@@ -1,0 +1,228 @@
+"""Sweeps end to end in one Ray: what runs, what does not, and what the ledger, the spools and MLflow have of it."""
+
+import json
+import logging
+import os
+import shutil
+import socket
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from analysis import names
+from analysis.store import open_store
+from orchestrator.errors import InputError
+from orchestrator.record import spool
+from orchestrator.record.ledger import LEDGER_FILE, History
+from orchestrator.record.tracking import uri_of
+from orchestrator.study.spec import Study
+from orchestrator.sweep import cluster
+from orchestrator.sweep.run import resume, start
+
+WORKLOAD = "tests.orchestrator.sweep_workload"
+LR = {"optim.lr": [0.1, 0.2, 0.3]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_here():
+    """One Ray for the whole file: starting one takes longer than the sweeps."""
+    cluster.configure()
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=cluster.OBJECT_STORE,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """One home, for making MLflow's tables takes longer than the sweeps."""
+    return tmp_path_factory.mktemp("home")
+
+
+def study(name, **changes):
+    content = {"workload": WORKLOAD, "seeds": [0, 1], "axes": LR, "trial": {"train": {"steps": 5}}}
+    return Study(name=name, **{**content, **changes})
+
+
+def records(home, name):
+    return History(home / "studies" / name).trials
+
+
+def ended_once(home, name):
+    """Whether each planned trial ended exactly once."""
+    lines = (home / "studies" / name / LEDGER_FILE).read_text().splitlines()
+    seen = [(event["event"], event.get("trial")) for event in map(json.loads, lines)]
+    ends = Counter(trial for event, trial in seen if event in (names.FINISHED, names.STOPPED, names.DIVERGED))
+    return ends == {trial: 1 for event, trial in seen if event == "planned"}
+
+
+def recorded(home, name):
+    return {run.id: run for run in open_store(uri_of(home)).study(name).runs}
+
+
+def test_a_study_runs_once_and_only_what_is_new(home, monkeypatch):
+    first = start(study("once"), home)
+    assert (first.trials, first.ran, first.unsent, first.exit_code) == ({"finished": 6}, 6, 0, 0)
+    assert ended_once(home, "once")
+    for record in records(home, "once").values():
+        assert record.metrics == {"train/loss": pytest.approx(record.axes["optim.lr"] + record.seed / 1000 + 0.2),
+                                  "twice": 10.0}  # fmt: skip
+        assert [row["step"] for row in spool.rows(home / "studies" / "once" / "trials" / record.id)] == [1, 2, 3, 4, 5]
+    runs = recorded(home, "once")
+    assert len(runs) == 6 and {run.state for run in runs.values()} == {names.FINISHED}
+    store = open_store(uri_of(home))
+    curves = store.history(runs.values(), "train/loss")
+    assert [[step for step, _ in curve] for curve in curves.values()] == [[1, 2, 3, 4, 5]] * 6
+    kept = store.study("once")
+    assert (kept.metric, kept.seeds, kept.arms[WORKLOAD]["configurations"]) == ("train/loss", (0, 1), 3)
+    assert Study.parse(store.study_file(kept)) == study("once")
+    assert (home / "cache" / "prepared").read_text() == "once\n"
+
+    with monkeypatch.context() as patched:  # not even Ray is asked for
+        patched.setattr(cluster, "connected", None)
+        again = start(study("once"), home)
+    assert (again.ran, again.trials) == (0, {"finished": 6})
+
+    more = start(study("once", seeds=[1, 2]), home)
+    assert (more.ran, more.trials) == (3, {"finished": 9})
+    assert {record.seed for record in records(home, "once").values()} == {0, 1, 2}
+    assert open_store(uri_of(home)).study("once").seeds == (0, 1, 2)
+
+    wider = start(study("once", axes={"optim.lr": [0.1, 0.4]}), home)
+    assert (wider.ran, wider.trials) == (2, {"finished": 4})
+    assert ended_once(home, "once") and len(recorded(home, "once")) == 11
+
+
+def test_what_diverges_fails_or_is_killed_does_not_stop_the_rest(home):
+    def arm(**train):
+        return {"train": {"steps": 6, **train}}
+
+    arms = {
+        "good": arm(),
+        "diverges": arm(diverge_at=3),
+        "fails": arm(fail_at=4),
+        "fails-once": arm(fail_once_at=4),
+        "killed-once": arm(kill_once_at=3, checkpoint_every=2),
+    }
+    done = start(study("mixed", arms=arms, axes={}, seeds=[0]), home)
+    assert done.trials == {"finished": 3, "diverged": 1, "failed": 1} and done.exit_code == 1
+    by_arm = {record.arm: record for record in records(home, "mixed").values()}
+    folders = {arm: home / "studies" / "mixed" / "trials" / record.id for arm, record in by_arm.items()}
+    assert (by_arm["diverges"].step, by_arm["diverges"].cause) == (3, "train/loss is not finite at step 3")
+    assert spool.rows(folders["diverges"])[-1]["metrics"]["train/loss"] == "nan"
+    assert by_arm["fails"].cause == "RuntimeError: told to fail at step 4"
+    assert "Traceback" in (folders["fails"] / spool.ERROR_FILE).read_text()
+    assert (folders["fails"] / "starts").read_text().split() == ["1", "4"]  # tried again, from its checkpoint
+    assert (folders["killed-once"] / "starts").read_text().split() == ["1", "3"]
+    for arm in ("good", "fails-once", "killed-once"):
+        assert [row["step"] for row in spool.rows(folders[arm])] == [1, 2, 3, 4, 5, 6]
+    runs = {run.arm: run for run in recorded(home, "mixed").values()}
+    assert {arm: run.state for arm, run in runs.items()} == {arm: record.state for arm, record in by_arm.items()}
+    assert runs["diverges"].cause == by_arm["diverges"].cause
+    assert json.loads(runs["diverges"].tags[names.NON_FINITE]) == {"train/loss": {"count": 1, "first": 3}}
+
+    again = resume("mixed", home)  # what failed is run again, what diverged is not
+    assert again.ran == 0 and again.trials == done.trials
+    assert len((folders["fails"] / "starts").read_text().split()) == 4
+    assert len((folders["diverges"] / "starts").read_text().split()) == 1
+
+
+def test_asha_stops_the_worse_cells_and_remembers(home):
+    half = {"kind": "asha", "grace": 2, "factor": 2}
+    axes = {"optim.lr": [0.1, 0.2, 0.3, 0.4]}
+    trial = {"train": {"steps": 8, "sleep": 0.02}}
+    done = start(study("asha", axes=axes, trial=trial, scheduler=half, resources={"concurrent": 1}), home)
+    seen = records(home, "asha").values()
+    best = [record for record in seen if record.axes["optim.lr"] == 0.1]
+    assert {record.state for record in best} == {names.FINISHED}
+    rest = [record for record in seen if record not in best]
+    assert {(record.state, record.step) for record in rest} == {(names.STOPPED, 2)}
+    assert rest[0].cause == "asha: not among the best at step 2"
+    assert done.trials == {"finished": 2, "stopped": 6} and done.exit_code == 0
+    steps = {run.id: run.metrics["twice"] / 2 for run in recorded(home, "asha").values()}
+    assert steps == {record.id: record.step for record in seen}
+
+    wider = start(study("asha", axes={"optim.lr": [*axes["optim.lr"], 0.5]}, trial=trial, scheduler=half), home)
+    assert wider.ran == 2  # stopped counts as ended, and the rung table is as it was
+    new = [r for r in records(home, "asha").values() if r.axes["optim.lr"] == 0.5]
+    assert {(record.state, record.step) for record in new} == {(names.STOPPED, 2)}
+
+
+def test_optuna_learns_from_what_ended_also_across_starts(home):
+    search = {
+        "axes": {"optim.lr": {"low": 0.001, "high": 1.0, "log": True}},
+        "sampler": {"kind": "optuna", "cells": 6, "startup": 2, "seed": 1},
+        "trial": {"train": {"steps": 2}},
+        "resources": {"concurrent": 1},
+    }
+    start(study("straight", **search, seeds=[0]), home)
+    asked = [record.axes for record in records(home, "straight").values()]
+    assert len(asked) == 6 and ended_once(home, "straight")
+
+    folder = home / "studies" / "torn"  # as a driver leaves it that was killed after four trials
+    shutil.copytree(home / "studies" / "straight", folder, ignore=shutil.ignore_patterns("uploaded.json"))
+    text = (folder / "study.toml").read_text()
+    (folder / "study.toml").write_text(text.replace('name = "straight"', 'name = "torn"'))
+    lines = (folder / LEDGER_FILE).read_text().splitlines(keepends=True)
+    fourth = [place for place, line in enumerate(lines) if '"event":"finished"' in line][3]
+    (folder / LEDGER_FILE).write_text("".join(lines[: fourth + 1]))
+    assert resume("torn", home).trials == {"finished": 6}
+    assert [record.axes for record in records(home, "torn").values()] == asked
+
+    assert start(study("torn", **search, seeds=[0, 1]), home).ran == 6  # a new seed of every cell, and no new cell
+    assert ended_once(home, "torn")
+
+
+def test_a_dead_tracking_server_stops_nothing_and_gets_everything_later(home, monkeypatch, capfd):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        dead = f"http://me:secret@127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", dead)
+    done = start(study("dead"), home)
+    assert (done.trials, done.unsent, done.exit_code) == ({"finished": 6}, 6, 0)
+    said = capfd.readouterr().err
+    assert "6 runs were not sent to http://me:***@127.0.0.1" in said and "Connection refused" in said
+    assert "ancre resume dead" in said and "secret" not in said
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    later = resume("dead", home)
+    assert (later.ran, later.unsent) == (0, 0)
+    assert len(recorded(home, "dead")) == 6
+
+
+def test_two_starts_at_once_are_refused(home):
+    slow = study("two", trial={"train": {"steps": 5, "sleep": 0.2}}, seeds=[0])
+    first = threading.Thread(target=start, args=(slow, home))
+    first.start()
+    try:
+        while not (home / "studies" / "two" / LEDGER_FILE).exists():
+            time.sleep(0.05)
+        with pytest.raises(InputError, match=rf"study 'two' is run by {os.getpid()}@"):
+            start(slow, home)
+    finally:
+        first.join()
+    assert ended_once(home, "two")
+
+
+def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(home):
+    for resources in ({"cpus": 3}, {"workers": 3}, {"gpus": 1}):
+        with pytest.raises(InputError, match="resources: a trial takes"):
+            start(study("large", resources=resources), home)
+    assert not (home / "studies" / "large" / LEDGER_FILE).exists()
+
+
+def test_an_unknown_study_is_named(home):
+    folder = home / "studies" / "some-study"
+    folder.mkdir()
+    (folder / "study.toml").write_text(study("some-study").to_toml())
+    with pytest.raises(InputError, match=r"no study 'some-studi' was started in .*; did you mean 'some-study'"):
+        resume("some-studi", home)
