@@ -17,6 +17,7 @@ from models.spec import Spec
 if TYPE_CHECKING:
     from models.stack import Topology
 
+MAX_DEPTH = 4096  # a dense topology then has 8.4 million connections, and each forward as many weighted states
 InnerResidual = Literal["keep", "drop"]
 Snapshot = dict[str, Any]  # one network's entry in topology.json, see models/snapshot.py
 
@@ -28,8 +29,11 @@ class TopologySpec(Spec):
 
     def check(self, depth: int) -> None:
         """Raise ValueError, in one line, where this topology cannot connect `depth` blocks."""
-        if depth < 1:
-            raise ValueError(f"depth {depth}: a stack has at least one block")
+        if not 1 <= depth <= MAX_DEPTH:
+            raise ValueError(f"depth {depth}: a stack has 1 to {MAX_DEPTH} blocks")
+
+    def check_ready(self) -> None:
+        """Raise ValueError, in one line, where a file that this topology names is not there."""
 
     def num_coefficients(self, depth: int) -> int:
         """How many numbers this topology adds to the network's trained parameters."""

@@ -58,12 +58,16 @@ class Spec(WiredSpec):
         if self.weights is not None and len(self.weights) != depth + 1:
             raise ValueError(f"the frozen topology is of {len(self.weights) - 1} blocks, this network has {depth}")
 
+    def check_ready(self) -> None:
+        if self.weights is None:
+            raise ValueError(f"{self.path}: no such topology file yet")
+
     def num_coefficients(self, depth: int) -> int:
         return 0
 
     def wiring(self, depth: int) -> Wiring:
-        if self.weights is None or self.inner_residual is None:
-            raise ValueError(f"{self.path}: no such topology file yet")
+        self.check_ready()
+        assert self.weights is not None and self.inner_residual is not None  # _whole
         weights = {(i, j): weight for i, row in enumerate(self.weights) for j, weight in enumerate(row) if weight}
         return Wiring(depth, weights, "constant", inner_residual=self.inner_residual)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from analysis import names
 from analysis.store import default_home, redacted
+from models.topology.base import TopologySpec
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.record import jsonl, lock
 from orchestrator.record.ledger import ATTEMPT, History, Ledger
@@ -152,11 +153,13 @@ class Attempt:
                 cluster.concurrency(resources, [{"CPU": machine.cpus}])
         cache = self._home / "cache"
         cache.mkdir(exist_ok=True)
-        for trial in _sharing(self._plan):
-            try:
+        try:
+            for topology in _topologies(self._plan):
+                topology.check_ready()
+            for trial in _sharing(self._plan):
                 trial.prepare(cache)
-            except ValueError as error:
-                raise InputError(f"{self._study.source}: {error}") from error
+        except ValueError as error:
+            raise InputError(f"{self._study.source}: {error}") from error
 
     def _train(self, history: History, address: str | None) -> None:
         cluster.configure()
@@ -238,6 +241,12 @@ class Attempt:
             why = f" ({redacted(reason)})" if reason else ""
             lines.append(f"tracking: {summary.unsent} runs were not sent to {place}{why}; send them with: {again}")
         print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _topologies(plan: Plan) -> set[TopologySpec]:
+    """Every topology that some trial is built with."""
+    parts = (part for cell in plan.cells for part in vars(cell.trial).values())
+    return {part for part in parts if isinstance(part, TopologySpec)}
 
 
 def _sharing(plan: Plan) -> Iterator[TrialSpec]:
