@@ -11,18 +11,37 @@ products. Every h_i receives its true G_i, so hooks and gradients on states in b
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BLOCK = 16  # rows whose sums take in all rows before them at once, in one matrix product
+BLOCK = 16  # rows whose sums take in all rows before them at once, in matrix products of at most BLOCK rows
 NEAR = 8  # rows that each step reads for itself
-FIRST = 4  # rows of the first chunk of memory
+FIRST = 4  # rows of the first chunk of memory that grows
 PARTS = 16  # parts of a row that processor cores can share: a matrix-vector product alone runs on one
 PAD = 64  # numbers between two rows: rows a power of two apart would share cache sets
-SLICE = 2**22  # numbers of a half-precision matrix that are widened at once
+SLICE = 2**18  # numbers of a half-precision part that are widened at once
+
+
+class Chunk(NamedTuple):
+    """Rows `start` .. `stop` - 1 in one piece of memory, a row for the D numbers of a state."""
+
+    start: int
+    stop: int
+    states: Tensor  # (R, the shape of a state)
+    flat: Tensor  # (R, D)
+    parts: Tensor  # (P, R, D / P), with P = PARTS where that divides D, or 1
+
+
+def rows_in(memory: Tensor, start: int, count: int, shape: torch.Size) -> Chunk:
+    """The rows of states of `shape` that begin where `memory` begins."""
+    size = shape.numel()
+    parts = PARTS if size % PARTS == 0 else 1
+    flat = memory.as_strided((count, size), (size + PAD, 1))
+    split = memory.as_strided((parts, count, size // parts), (size // parts, size + PAD, 1))
+    return Chunk(start, start + count, flat.view(count, *shape), flat, split)
 
 
 class Recursion:
@@ -30,85 +49,64 @@ class Recursion:
 
     Where BLOCK divides n, rows [0, n) are added to the sums of the next BLOCK rows; where only NEAR does, rows
     [n - NEAR, n) to the next NEAR; other n read the rows since then: some NEAR / 2 + N / BLOCK reads of each row.
-    Rows lie in chunks [0, 4), [4, 8), [8, 16), [16, 32), [32, 48), ..: memory grows with the rows that are known.
     """
 
-    def __init__(self, weights: Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
-        """`weights` (N+1, N+1), upper triangular; `shape` and `dtype` of a state, which has D numbers."""
-        self.last = len(weights) - 1
+    def __init__(self, weights: Tensor, shape: torch.Size, dtype: torch.dtype, *, grow: bool) -> None:
+        """`weights` (N+1, N+1), upper triangular; states of `shape` and `dtype`; memory at once, or as rows come."""
+        self.last = weights.shape[0] - 1
         self.shape, self.dtype = shape, dtype
         self.terms = _terms(weights.T, dtype)
-        self.chunks: list[tuple[int, Tensor]] = []  # (number of the first row, rows (R, PARTS, D / PARTS rounded up))
-        self._open(0)
+        self.chunks = [self._allocate(0, min(FIRST, self.last) if grow else self.last)]
 
     def row(self, n: int) -> Tensor:
-        """r_n, the newest row, in the shape of a state."""
-        start, rows = self.chunks[-1]
-        return _state(rows[n - start], self.shape)
+        """r_n, a row of the newest chunk, in the shape of a state."""
+        newest = self.chunks[-1]
+        return newest.states[n - newest.start]
 
     def sum_before(self, n: int) -> Tensor:
         """s_n in the shape of a state: in the memory of row n, which becomes r_n; for n = N in memory of its own."""
         if n == self.last:
-            own = self._rows(1)
-            self._add(own, n, range(n), fresh=True)
-            return _state(own[0], self.shape)
-        if n % BLOCK == 0 or n in (FIRST, NEAR):
-            self._open(n)
-        near = n - n % NEAR
-        if n > near:
-            count, sources = 1, range(near, n)
+            own = self._allocate(n, 1)
+            self._add(own, n, 1, 0)
+            return own.states[0]
+        if n == self.chunks[-1].stop:
+            self.chunks.append(self._allocate(n, min(n, self.last - n)))
+        if n % NEAR:
+            self._add(self.chunks[-1], n, 1, n - n % NEAR)
+        elif n % BLOCK:
+            self._add(self.chunks[-1], n, NEAR, n - NEAR)
         else:
-            count, sources = (NEAR, range(n - NEAR, n)) if n % BLOCK else (BLOCK, range(n))
-        start, rows = self.chunks[-1]
-        self._add(rows[n - start : n - start + count], n, sources, fresh=sources.start == 0)
+            self._add(self.chunks[-1], n, BLOCK, 0)
         return self.row(n)
 
-    def _open(self, n: int) -> None:
-        self.chunks.append((n, self._rows(min(n or FIRST, BLOCK, self.last - n))))
+    def _allocate(self, start: int, count: int) -> Chunk:
+        memory = torch.empty(count * (self.shape.numel() + PAD), dtype=self.dtype, device=self.terms[0].device)
+        return rows_in(memory, start, count, self.shape)
 
-    def _rows(self, count: int) -> Tensor:
-        size = self.shape.numel()
-        memory = torch.empty(count, _distance(size), dtype=self.dtype, device=self.terms[0].device)
-        memory[:, size:] = 0  # what fills up the last part counts in inner products
-        return _parts(memory, count, size)
-
-    def _add(self, sums: Tensor, n: int, sources: range, fresh: bool) -> None:
-        """Rows n .. of `sums` (T, PARTS, _) += w^T rows[sources]; `fresh`: from zero. Autocast leaves `out=` alone."""
-        for start, rows in self.chunks:
-            first, stop = max(start, sources.start), min(start + len(rows), sources.stop)
-            if first >= stop:
-                continue
-            known = rows[first - start : stop - start]  # (R, PARTS, _)
-            for term in self.terms:
-                weights, beta = term[n : n + len(sums), first:stop], 0 if fresh else 1  # (T, R)
-                if len(sums) == 1:
-                    total = sums.transpose(0, 1)
-                    torch.baddbmm(total, weights.expand(PARTS, -1, -1), known.transpose(0, 1), beta=beta, out=total)
-                else:
-                    total = sums.flatten(1)
-                    torch.addmm(total, weights, known.flatten(1), beta=beta, out=total)
-                fresh = False
+    def _add(self, target: Chunk, n: int, count: int, first: int) -> None:
+        """Sums n .. n + count - 1 += w^T [r_first .. r_{n-1}], or = where first is 0. Autocast leaves `out=` alone."""
+        row, end, beta = n - target.start, min(n + count, target.stop), min(first, 1)
+        for known in self.chunks:
+            for low in range(max(first, known.start), min(n, known.stop), BLOCK):
+                high = min(low + BLOCK, n, known.stop)
+                sources = slice(low - known.start, high - known.start)
+                for term in self.terms:
+                    weights = term[n:end, low:high]
+                    if count == 1:
+                        sums = target.parts[:, row : row + 1]
+                        torch.baddbmm(
+                            sums, weights.expand(len(sums), -1, -1), known.parts[:, sources], beta=beta, out=sums
+                        )
+                    else:
+                        sums = target.flat[row : row + end - n]
+                        torch.addmm(sums, weights, known.flat[sources], beta=beta, out=sums)
+                    beta = 1
 
 
 def _terms(weights: Tensor, dtype: torch.dtype) -> list[Tensor]:
     """Weights as terms of the states' dtype: rounded to half precision they would not see small changes of c."""
     high = weights.to(dtype)
     return [high] if dtype.itemsize >= 4 else [high, (weights - high).to(dtype)]
-
-
-def _distance(size: int) -> int:
-    """Numbers from one row to the next, for states of `size` numbers."""
-    return -(-size // PARTS) * PARTS + PAD
-
-
-def _parts(first: Tensor, count: int, size: int) -> Tensor:
-    """`count` rows of `size` numbers from the memory of `first` on: (count, PARTS, _)."""
-    part = -(-size // PARTS)
-    return first.as_strided((count, PARTS, part), (_distance(size), part, 1))
-
-
-def _state(row: Tensor, shape: torch.Size) -> Tensor:
-    return row.view(-1)[: shape.numel()].view(shape)
 
 
 class Gradients:
@@ -144,8 +142,8 @@ class Gradients:
     def _begin(self, n: int) -> None:
         """A new backward, maybe over a kept graph. Steps after K - n take no part in it: their gradients are zero."""
         self.task = torch._C._current_graph_task_id()
-        self.recursion = Recursion(self.weights.flip(0, 1).T, self.shape, self.dtype)  # r_n = G_{K-n}
-        self.run: list[Tensor] = []  # h_i, i descending: rows of one chunk, whose products are taken together
+        self.recursion = Recursion(self.weights.flip(0, 1).T, self.shape, self.dtype, grow=True)  # r_n = G_{K-n}
+        self.run: list[Tensor] = []  # h_i, i descending: neighbours in memory, whose products are taken together
         self.products = torch.zeros_like(self.weights)  # [i, n] = <h_i, G_{K-n}>
         for skipped in range(n):
             self.recursion.row(skipped).zero_()
@@ -155,21 +153,26 @@ class Gradients:
         """Products of the run's states, h_i the last of them, with G_K .. G_{i+1}."""
         if not self.run:
             return
-        states = _parts(self.run[-1], len(self.run), self.shape.numel())  # (S, PARTS, _)
+        states = rows_in(self.run[-1], i, len(self.run), self.shape)
         self.run.clear()
-        width = states.shape[2] if self.dtype.itemsize >= 4 else SLICE // len(states)
-        for start, chunk in self.recursion.chunks:
-            gradients = chunk[: self.last - i - start]  # (R, PARTS, _)
-            products = self.products[i : i + len(states), start : start + len(gradients)]
-            for h, g in zip(states.split(width, 2), gradients.split(width, 2)):
-                h, g = h.transpose(0, 1).to(products.dtype), g.permute(1, 2, 0).to(products.dtype)
-                products += (h @ g).sum(0)
+        part = states.parts.shape[2]
+        width = part if self.dtype.itemsize >= 4 else SLICE
+        for known in self.recursion.chunks:
+            gradients = min(known.stop, self.last - i) - known.start  # G_j with j <= i do not depend on h_i
+            rows = min(states.stop, self.last - known.start) - i
+            if gradients <= 0:
+                break
+            products = self.products[i : i + rows, known.start : known.start + gradients]
+            for first in range(0, part, width):
+                h = states.parts[:, :rows, first : first + width].to(products.dtype)
+                g = known.parts[:, :gradients, first : first + width].to(products.dtype)
+                products += (h @ g.transpose(1, 2)).sum(0)
 
 
 def _adjacent(row: Tensor, following: Tensor) -> bool:
     """Whether two states are neighbouring rows in memory. They are not where a saved-tensor hook replaced them."""
     same = row.untyped_storage().data_ptr() == following.untyped_storage().data_ptr()
-    return same and following.storage_offset() - row.storage_offset() == _distance(row.numel())
+    return same and following.storage_offset() - row.storage_offset() == row.numel() + PAD
 
 
 class Enter(torch.autograd.Function):

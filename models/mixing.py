@@ -28,7 +28,9 @@ class Mix(Topology):
         constant = wiring.rule == "constant"
         start = torch.tensor(list(wiring.start.values()), dtype=torch.float32)
         self.c = None if constant else nn.Parameter(start)  # step by step, source by source
-        self.register_buffer("index", torch.tensor(list(wiring.start), dtype=torch.long).view(-1, 2).T, persistent=False)
+        self.register_buffer(
+            "index", torch.tensor(list(wiring.start), dtype=torch.long).view(-1, 2).T, persistent=False
+        )
         self.register_buffer("weights", self._matrix(wiring.start if constant else {}), persistent=False)
         self.register_buffer("fixed", self._matrix(wiring.offset), persistent=False)
 
@@ -45,7 +47,9 @@ class Mix(Topology):
         pairs = self.index.unbind()
         if self.wiring.temperature is None:
             return self.weights.index_put(pairs, self.c)
-        lowest = torch.full_like(self.weights, torch.finfo(self.weights.dtype).min)  # exp of it is 0, and no NaN as of -inf
+        lowest = torch.full_like(
+            self.weights, torch.finfo(self.weights.dtype).min
+        )  # exp of it is 0, and no NaN as of -inf
         logits = lowest.index_put(pairs, self.c / self.wiring.temperature)
         p = logits.softmax(0 if self.wiring.normalization == "ingoing" else 1)
         return self.weights.index_put(pairs, p[pairs])
@@ -87,7 +91,7 @@ class Weighted(State):
     """One forward of h_j = out_j + sum_{i<j} w_ij h_i with w (K+1, K+1): `models/history.py` under autograd."""
 
     def __init__(self, x: Tensor, weights: Tensor) -> None:
-        self.sums = Recursion(weights.detach(), x.shape, x.dtype)
+        self.sums = Recursion(weights.detach(), x.shape, x.dtype, grow=True)
         self.gradients = Gradients(weights, self.sums)
         self.h: Tensor = Enter.apply(x, weights, self.sums, self.gradients)  # type: ignore[no-untyped-call]
         self.step = 0
