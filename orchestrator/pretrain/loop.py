@@ -22,6 +22,7 @@ from analysis import names
 from models.stack import Topology
 from orchestrator.errors import Diverged
 from orchestrator.pretrain.checkpoint import Checkpoints
+from orchestrator.pretrain.diagnosis import first_bad
 from orchestrator.pretrain.parallel import Workers, unsynced
 from orchestrator.pretrain.sequences import PAD, Numbers, Pass, Stream
 from orchestrator.pretrain.spec import TrainSpec
@@ -138,10 +139,8 @@ class Loop:
         return [self._moved(part[:, (part != PAD).any(0)]) for part in parts]
 
     def _moved(self, windows: Numbers) -> Tensor:
-        host = torch.from_numpy(np.ascontiguousarray(windows))
-        return (
-            host.pin_memory().to(self.workers.device, non_blocking=True) if self.workers.device.type == "cuda" else host
-        )
+        host, device = torch.from_numpy(np.ascontiguousarray(windows)), self.workers.device
+        return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 
     def _loss(self, network: nn.Module, windows: Tensor) -> Tensor:
         """The summed loss of the predictions in windows (sequences, length + 1)."""
@@ -209,36 +208,6 @@ class Loop:
             torch.cuda.set_rng_state(state["random"]["cuda"])
 
     def _first_bad(self, parts: list[Tensor]) -> str:
-        """Where the numbers of the last step went wrong: a weight, a layer's output, a gradient, or only the loss."""
-        found = _bad_weight(self.network) or self._bad_output(parts) or _bad_gradient(self.network)
+        """Where the last step went wrong, as the first worker that can tell says."""
+        found = first_bad(self.network, lambda: [self._loss(self.network, part) for part in parts])
         return next((place for place in self.workers.all(found) if place), "the loss")
-
-    @torch.no_grad()
-    def _bad_output(self, parts: list[Tensor]) -> str | None:
-        """The first layer, in the order of the forward pass, whose output is not finite."""
-        found: list[str] = []
-
-        def watch(name: str, out: Tensor) -> None:
-            if not found and not out.isfinite().all():
-                found.append(name)
-
-        layers = {name: module for name, module in self.network.named_modules() if not [*module.children()]}
-        hooks = [
-            layer.register_forward_hook(lambda _, __, out, name=name: watch(name, out))
-            for name, layer in layers.items()
-        ]
-        for part in parts:
-            self._loss(self.network, part)
-        for hook in hooks:
-            hook.remove()
-        return f"the output of {found[0]}" if found else None
-
-
-def _bad_weight(network: nn.Module) -> str | None:
-    return next((f"the weight {name}" for name, p in network.named_parameters() if not p.isfinite().all()), None)
-
-
-def _bad_gradient(network: nn.Module) -> str | None:
-    """The first in the order of the backward pass, last layer first."""
-    gradients = [(name, p.grad) for name, p in network.named_parameters() if p.grad is not None]
-    return next((f"the gradient of {name}" for name, grad in reversed(gradients) if not grad.isfinite().all()), None)

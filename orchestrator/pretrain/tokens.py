@@ -109,7 +109,7 @@ def _load_tokenizer(file: Path, content: bytes) -> Tokenizer:
     try:
         return Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"text.tokenizer: {file} is no tokenizer.json: {error}") from error
+        raise InputError(f"text.tokenizer: {file} is no tokenizer.json: {str(error).splitlines()[0]}") from error
 
 
 def _split(data: DataSpec, text: TextSpec) -> Iterator[tuple[str, bool]]:
@@ -130,8 +130,7 @@ def _place(document: str) -> float:
 
 
 def _encode(data: DataSpec, text: TextSpec, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write train and held-out tokens to `folder`. Held-out documents are in the order of their hashes, so that the
-    first of them are a fair sample of all."""
+    """Write the tokens of both sides to `folder`, held-out documents by hash: the first are a fair sample of all."""
     vocabulary = tokenizer.get_vocab()
     end = next((vocabulary[name] for name in ENDS if name in vocabulary), None)
     if end is None:
