@@ -7,7 +7,8 @@ llama: the 8 blocks of LLaMA-60M (width 512, FFN 1376, 8 heads), batch 2 x 256 p
 mlp:   64 blocks, each 4 times (linear 256 -> 256, SiLU), batch 512.
 
 Every arm runs the same block modules on the same input, one run each per round, in random order: a run inherits the
-allocator's and the caches' state from the one before. `loop` is the term-by-term sum under autograd; `bare` is the cascaded network as a loop over blocks, without `Stack`.
+allocator's and the caches' state from the one before. `loop` is the term-by-term sum under autograd; `bare` is the
+cascaded network as a loop over blocks, without `Stack`.
 """
 
 from __future__ import annotations
