@@ -20,9 +20,9 @@ def cache(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def text_file(tmp_path_factory) -> Path:
-    """Sixty documents of 4 to 60 words; with `TRIAL`, a pass is 9 to 15 batches."""
+    """Sixty documents of 2 to 12 words: 8 to 9 batches of the tiny trial are a pass over them."""
     choose = random.Random(0)
-    documents = (" ".join(choose.choices(WORDS, k=choose.randint(4, 60))) for _ in range(60))
+    documents = (" ".join(choose.choices(WORDS, k=choose.randint(2, 12))) for _ in range(60))
     file = tmp_path_factory.mktemp("text") / "corpus.jsonl"
     file.write_text("".join(f"{json.dumps({'text': document})}\n" for document in documents))
     return file
