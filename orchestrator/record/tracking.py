@@ -11,7 +11,9 @@ import json
 import math
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any
@@ -107,83 +109,101 @@ def axis_points(record: Record) -> list[Metric]:
     return [Metric(safe_name(names.AXIS_METRIC + axis), value, started, 0) for axis, value in numeric.items()]
 
 
+@dataclass
+class Run:
+    """What MLflow has of one run."""
+
+    id: str
+    status: str = "RUNNING"
+    tags: dict[str, str] = field(default_factory=dict)
+    params: set[str] = field(default_factory=set)
+    metrics: set[str] = field(default_factory=set)
+
+
 class Runs:
-    """One study's runs in one tracking store. Every method may raise what MLflow and the network raise."""
+    """One study's runs in one tracking store. Every method may raise what MLflow and the network raise.
+
+    Only what a run lacks is written, so whatever was cut short goes on where it stopped when it is done again.
+    """
 
     def __init__(self, uri: str, study: str, tags: Mapping[str, str], artifacts: Path) -> None:
         from mlflow.tracking import MlflowClient
 
         self._study = study
-        self.client: MlflowClient = MlflowClient(uri)
-        self.experiment = self._find_experiment(uri, artifacts)
-        self.new = False  # whether the study had no run before
-        self.parent = self._find_parent(tags)
+        self._client: MlflowClient = MlflowClient(uri)
+        self._experiment = self._find_experiment(uri, artifacts)
+        parent = self._search({names.ROLE: names.STUDY})
+        self.new = not parent  # whether the study had no run before
+        self.parent = parent[0] if parent else self._create(tags, study, time.time())
+        self.write(self.parent, [], {}, tags)
+        self.set_status(self.parent, "RUNNING")
 
     def _find_experiment(self, uri: str, artifacts: Path) -> str:
-        found = self.client.get_experiment_by_name(self._study)
+        found = self._client.get_experiment_by_name(self._study)
         if found is not None:
             return str(found.experiment_id)
         local = uri.startswith("sqlite:")
         location = (artifacts / self._study).absolute().as_uri() if local else None
-        return str(self.client.create_experiment(self._study, artifact_location=location))
+        return str(self._client.create_experiment(self._study, artifact_location=location))
 
-    def _find_parent(self, tags: Mapping[str, str]) -> str:
-        parents = self._search({names.ROLE: names.STUDY})
-        if not parents:
-            self.new = True
-            run = self.client.create_run(self.experiment, tags=dict(tags), run_name=self._study)
-            return str(run.info.run_id)
-        run = parents[0]
-        self.write(run.info.run_id, [], {}, tags)
-        self.set_status(run.info.run_id, "RUNNING", 0.0)
-        return str(run.info.run_id)
-
-    def _search(self, tags: Mapping[str, str]) -> list[Any]:
+    def _search(self, tags: Mapping[str, str]) -> list[Run]:
         wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in tags.items())
-        found, token = [], None
+        found: list[Run] = []
+        token = None
         while True:
-            page = self.client.search_runs([self.experiment], wanted, max_results=PAGE, page_token=token)
-            found += page
+            page = self._client.search_runs([self._experiment], wanted, max_results=PAGE, page_token=token)
+            for run in page:
+                data = run.data
+                found.append(Run(run.info.run_id, run.info.status, data.tags, set(data.params), set(data.metrics)))
             token = page.token
             if not token:
                 return found
 
-    def find(self, trial: str) -> str | None:
+    def _create(self, tags: Mapping[str, str], name: str, started: float) -> Run:
+        run = self._client.create_run(self._experiment, round(started * 1000), dict(tags), run_name=name)
+        return Run(run.info.run_id, tags=dict(tags))
+
+    def find(self, trial: str) -> Run | None:
         """The run of a trial, if it has one."""
         found = self._search({names.ROLE: names.TRIAL, names.TRIAL_ID: trial})
-        return str(found[0].info.run_id) if found else None
+        return found[0] if found else None
 
-    def last_step(self, run: str) -> int:
-        """The last step that a run has points of; -1 where it has none."""
-        metrics = [name for name in self.client.get_run(run).data.metrics if not name.startswith(names.AXIS_METRIC)]
-        return max((point.step for name in metrics for point in self.client.get_metric_history(run, name)), default=-1)
-
-    def create(self, record: Record, tags: Mapping[str, str]) -> str:
-        started = round(record.started * 1000)
+    def create(self, record: Record, tags: Mapping[str, str]) -> Run:
         name = f"{record.arm} s{record.seed} {record.cell}"
-        run = self.client.create_run(self.experiment, started, {**tags, PARENT: self.parent}, run_name=name)
-        return str(run.info.run_id)
+        return self._create({**tags, PARENT: self.parent.id}, name, record.started)
 
-    def write(self, run: str, metrics: Sequence[Metric], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    def last_step(self, run: Run) -> int:
+        """The last step that a run has points of; -1 where it has none."""
+        rows = [name for name in run.metrics if not name.startswith(names.AXIS_METRIC)]
+        return max((point.step for name in rows for point in self._client.get_metric_history(run.id, name)), default=-1)
+
+    def write(self, run: Run, metrics: Sequence[Metric], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Add to a run, in as few requests as MLflow's limits allow."""
         from mlflow.entities import Param, RunTag
 
-        listed = [Param(name, value) for name, value in params.items()]
-        labels = [RunTag(name, value) for name, value in tags.items()]
+        listed = [Param(name, value) for name, value in params.items() if name not in run.params]
+        labels = [RunTag(name, value) for name, value in tags.items() if run.tags.get(name) != value]
         while metrics or listed or labels:
-            room = LARGEST_REQUEST - min(len(listed), LARGEST_PARAMS) - len(labels)
-            self.client.log_batch(run, metrics[:room], listed[:LARGEST_PARAMS], labels)
+            part = listed[:LARGEST_PARAMS]
+            room = LARGEST_REQUEST - len(part) - len(labels)
+            self._client.log_batch(run.id, metrics[:room], part, labels)
+            run.params.update(param.key for param in part)
+            run.tags.update({label.key: label.value for label in labels})
+            run.metrics.update(metric.key for metric in metrics[:room])
             metrics, listed, labels = metrics[room:], listed[LARGEST_PARAMS:], []
 
-    def attach(self, run: str, files: Sequence[Path]) -> None:
+    def attach(self, run: Run, files: Sequence[Path]) -> None:
         for file in files:
-            self.client.log_artifact(run, str(file))
+            self._client.log_artifact(run.id, str(file))
 
-    def set_status(self, run: str, status: str, ended: float) -> None:
+    def set_status(self, run: Run, status: str, ended: float = 0.0) -> None:
+        if run.status == status:
+            return
         if status == "RUNNING":
-            self.client.update_run(run, status)
+            self._client.update_run(run.id, status)
         else:
-            self.client.set_terminated(run, status, round(ended * 1000))
+            self._client.set_terminated(run.id, status, round(ended * 1000))
+        run.status = status
 
 
 def non_finite(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:

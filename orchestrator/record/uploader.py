@@ -28,6 +28,7 @@ from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import (
     BATCH,
     STATUS,
+    Run,
     Runs,
     axis_points,
     non_finite,
@@ -83,7 +84,7 @@ class Upload:
     def __init__(self, folder: Path, sure: bool) -> None:
         self.folder = folder
         self.tail = jsonl.Tail(folder / spool.ROWS_FILE)
-        self.run = ""
+        self.run: Run | None = None
         self.step = -1  # the last one sent
         self.state = ""  # the last one sent
         self.sure = sure  # that all this is what MLflow has
@@ -92,12 +93,11 @@ class Upload:
         """Believe what was kept of a run that was closed; any other may have got more than was written down."""
         kept = _read_json(self.folder / UPLOADED_FILE)
         if kept.get("state") in ENDED:
-            self.run, self.step, self.state, self.sure = kept["run"], kept["step"], kept["state"], True
+            self.state, self.sure = kept["state"], True
 
-    def sent(self, step: int, state: str) -> None:
-        self.step, self.state, self.sure = step, state, True
-        kept = {"run": self.run, "step": step, "state": state}
-        (self.folder / UPLOADED_FILE).write_text(json.dumps(kept))
+    def sent(self, run: Run, step: int, state: str) -> None:
+        self.run, self.step, self.state, self.sure = run, step, state, True
+        (self.folder / UPLOADED_FILE).write_text(json.dumps({"run": run.id, "step": step, "state": state}))
 
 
 class Uploader:
@@ -152,7 +152,7 @@ class Uploader:
 
     def _load(self, runs: Runs) -> None:
         """Take up what an earlier uploader did."""
-        mine = {"store": redacted(uri_of(self._home)), "run": runs.parent}
+        mine = {"store": redacted(uri_of(self._home)), "run": runs.parent.id}
         here = _read_json(self._folder / UPLOADED_FILE) == mine
         for trial in self._before:
             upload = self._uploads[trial] = Upload(self._folder / "trials" / trial, sure=runs.new)
@@ -163,30 +163,28 @@ class Uploader:
         (self._folder / UPLOADED_FILE).write_text(json.dumps(mine))
 
     def _send(self, runs: Runs, record: Record, upload: Upload) -> None:
+        run, step = upload.run, upload.step
         if not upload.sure:
-            upload.run = runs.find(record.id) or ""
-            upload.step = runs.last_step(upload.run) if upload.run else -1
+            run = runs.find(record.id)
+            step = runs.last_step(run) if run else -1
         over = record.state != names.RUNNING
-        rows = [row for row in (spool.rows(upload.folder) if over else upload.tail.read()) if row["step"] > upload.step]
-        changed = record.state != upload.state
-        if not rows and not changed:
+        rows = [row for row in (spool.rows(upload.folder) if over else upload.tail.read()) if row["step"] > step]
+        if not rows and record.state == upload.state:
             return
-        first = not upload.state
-        tags = {names.STATE: record.state, names.CAUSE: record.cause} if changed else {}
-        if not upload.run:
-            upload.run = runs.create(record, trial_tags(self._study, record) | tags)
-        elif changed:
-            runs.set_status(upload.run, "RUNNING", 0.0)
+        tags = {names.STATE: record.state, names.CAUSE: record.cause}
         if over:
             tags |= self._last_tags(upload.folder)
-        metrics = axis_points(record) if first else []
+        run = run or runs.create(record, trial_tags(self._study, record) | tags)
+        if not over:
+            runs.set_status(run, "RUNNING")
+        first = [] if upload.state else [point for point in axis_points(record) if point.key not in run.metrics]
         for batch in _batches(rows):
-            runs.write(upload.run, [*metrics, *points(batch)], params(record) if first else {}, tags)
-            first, metrics, tags = False, [], {}
+            runs.write(run, [*first, *points(batch)], {} if upload.state else params(record), tags)
+            first = []
         if over:
-            runs.attach(upload.run, _existing(upload.folder, *TRIAL_FILES))
-            runs.set_status(upload.run, STATUS[record.state], record.ended)
-        upload.sent(rows[-1]["step"] if rows else upload.step, record.state)
+            runs.attach(run, _existing(upload.folder, *TRIAL_FILES))
+            runs.set_status(run, STATUS[record.state], record.ended)
+        upload.sent(run, rows[-1]["step"] if rows else step, record.state)
 
     def _last_tags(self, folder: Path) -> dict[str, str]:
         """What is known of a trial once it has run."""
