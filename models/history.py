@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-BLOCK = 16  # rows whose sums take in all rows before them at once, in matrix products of at most BLOCK rows
-NEAR = 8  # rows that each step reads for itself
-FIRST = 4  # rows of the first chunk of memory that grows
+NEAR = 16  # rows that each step reads for itself
+BLOCK = 32  # rows whose sums take in all rows before them at once; rows in one chunk of memory at most
 PARTS = 16  # parts of a row that processor cores can share: a matrix-vector product alone runs on one
 PAD = 64  # numbers between two rows: rows a power of two apart would share cache sets
 SLICE = 2**18  # numbers of a half-precision part that are widened at once
@@ -35,6 +33,15 @@ class Chunk(NamedTuple):
     parts: Tensor  # (P, R, D / P), with P = PARTS where that divides D, or 1
 
 
+class Reading(NamedTuple):
+    """sums (P, 1, D / P) = beta sums + weights (P, 1, R) known (P, R, D / P)."""
+
+    sums: Tensor
+    weights: Tensor
+    known: Tensor
+    beta: int
+
+
 def rows_in(memory: Tensor, start: int, count: int, shape: torch.Size) -> Chunk:
     """The rows of states of `shape` that begin where `memory` begins."""
     size = shape.numel()
@@ -48,59 +55,69 @@ class Recursion:
     """Rows r_0 .. r_{N-1}, each known after those before it, and the sums s_n = sum_{i<n} w_in r_i, n = 1..N.
 
     Where BLOCK divides n, rows [0, n) are added to the sums of the next BLOCK rows; where only NEAR does, rows
-    [n - NEAR, n) to the next NEAR; other n read the rows since then: some NEAR / 2 + N / BLOCK reads of each row.
+    [n - NEAR, n) to the next NEAR; other n read the rows since then. So a row is read some NEAR / 2 + N / BLOCK times.
+
+    What a step reads is laid out when its memory is: between large blocks, whose data fill the caches, Python is slow.
     """
 
-    def __init__(self, weights: Tensor, shape: torch.Size, dtype: torch.dtype, *, grow: bool) -> None:
-        """`weights` (N+1, N+1), upper triangular; states of `shape` and `dtype`; memory at once, or as rows come."""
-        self.last = weights.shape[0] - 1
-        self.shape, self.dtype = shape, dtype
-        self.terms = _terms(weights.T, dtype)
-        self.chunks = [self._allocate(0, min(FIRST, self.last) if grow else self.last)]
+    def __init__(self, weights: Tensor, shape: torch.Size, dtype: torch.dtype, first: int) -> None:
+        """`weights` (N+1, N+1), upper triangular; states of `shape` and `dtype`; memory for `first` rows, then doubled.
 
-    def row(self, n: int) -> Tensor:
-        """r_n, a row of the newest chunk, in the shape of a state."""
-        newest = self.chunks[-1]
-        return newest.states[n - newest.start]
+        Blocks of rows must not straddle two pieces of memory: `first` divides BLOCK.
+        """
+        self.last = weights.shape[0] - 1
+        self.shape, self.dtype, self.first = shape, dtype, first
+        self.terms = _terms(weights.T, dtype)
+        self.chunks: list[Chunk] = []
+        self.rows: list[Tensor] = []  # r_n in the shape of a state
+        self.readings: list[list[Reading]] = []  # of step n
+        self._open(0)
 
     def sum_before(self, n: int) -> Tensor:
         """s_n in the shape of a state: in the memory of row n, which becomes r_n; for n = N in memory of its own."""
-        if n == self.last:
-            own = self._allocate(n, 1)
-            self._add(own, n, 1, 0)
-            return own.states[0]
-        if n == self.chunks[-1].stop:
-            self.chunks.append(self._allocate(n, min(n, self.last - n)))
-        if n % NEAR:
-            self._add(self.chunks[-1], n, 1, n - n % NEAR)
-        elif n % BLOCK:
-            self._add(self.chunks[-1], n, NEAR, n - NEAR)
-        else:
-            self._add(self.chunks[-1], n, BLOCK, 0)
-        return self.row(n)
+        if n == len(self.rows):
+            self._open(n)
+        if n % NEAR == 0 and n < self.last:
+            self._add_block(n)
+        for sums, weights, known, beta in self.readings[n]:
+            torch.baddbmm(sums, weights, known, beta=beta, out=sums)  # `out=`: autocast does not round the states
+        return self.rows[n]
 
-    def _allocate(self, start: int, count: int) -> Chunk:
+    def _open(self, n: int) -> None:
+        """Memory for the next rows, and what their steps read. The row beyond the last is the caller's alone."""
+        count = min(max(n, self.first), BLOCK, max(self.last - n, 1))
         memory = torch.empty(count * (self.shape.numel() + PAD), dtype=self.dtype, device=self.terms[0].device)
-        return rows_in(memory, start, count, self.shape)
+        new = rows_in(memory, n, count, self.shape)
+        if n < self.last:
+            self.chunks.append(new)
+        self.rows += new.states.unbind()
+        for row in range(n, n + count):
+            first = row - row % NEAR if row < self.last else 0
+            self.readings.append(self._readings(row, new.parts[:, row - n : row - n + 1], first))
 
-    def _add(self, target: Chunk, n: int, count: int, first: int) -> None:
-        """Sums n .. n + count - 1 += w^T [r_first .. r_{n-1}], or = where first is 0. Autocast leaves `out=` alone."""
-        row, end, beta = n - target.start, min(n + count, target.stop), min(first, 1)
-        for known in self.chunks:
-            for low in range(max(first, known.start), min(n, known.stop), BLOCK):
-                high = min(low + BLOCK, n, known.stop)
-                sources = slice(low - known.start, high - known.start)
-                for term in self.terms:
-                    weights = term[n:end, low:high]
-                    if count == 1:
-                        sums = target.parts[:, row : row + 1]
-                        torch.baddbmm(
-                            sums, weights.expand(len(sums), -1, -1), known.parts[:, sources], beta=beta, out=sums
-                        )
-                    else:
-                        sums = target.flat[row : row + end - n]
-                        torch.addmm(sums, weights, known.flat[sources], beta=beta, out=sums)
-                    beta = 1
+    def _readings(self, n: int, sums: Tensor, first: int) -> list[Reading]:
+        """How sums, of row n, takes in rows [first, n)."""
+        found: list[Reading] = []
+        for chunk in self.chunks:
+            low, high = max(first, chunk.start), min(n, chunk.stop)
+            for term in self.terms if low < high else ():
+                weights = term[n : n + 1, low:high].expand(len(sums), -1, -1)
+                known = chunk.parts[:, low - chunk.start : high - chunk.start]
+                found.append(Reading(sums, weights, known, beta=1 if found else min(first, 1)))
+        return found
+
+    def _add_block(self, n: int) -> None:
+        """Add rows [0, n) or [n - NEAR, n) to the sums of the rows from n on."""
+        first, count = (n - NEAR, NEAR) if n % BLOCK else (0, BLOCK)
+        target = self.chunks[-1]
+        sums = target.flat[n - target.start :][:count]  # (T, D)
+        beta = min(first, 1)
+        for chunk in self.chunks:
+            low, high = max(first, chunk.start), min(n, chunk.stop)
+            for term in self.terms if low < high else ():
+                known = chunk.flat[low - chunk.start : high - chunk.start]  # (R, D)
+                torch.addmm(sums, term[n : n + len(sums), low:high], known, beta=beta, out=sums)
+                beta = 1
 
 
 def _terms(weights: Tensor, dtype: torch.dtype) -> list[Tensor]:
@@ -112,28 +129,26 @@ def _terms(weights: Tensor, dtype: torch.dtype) -> list[Tensor]:
 class Gradients:
     """The gradients of one forward's states and weights, gathered from the last step's backward to the first's."""
 
-    def __init__(self, weights: Tensor, sums: Recursion) -> None:
+    def __init__(self, weights: Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
         self.weights = weights.detach()
         self.trained = weights.requires_grad
-        self.shape, self.dtype = sums.shape, sums.dtype
-        self.last = sums.last
+        self.shape, self.dtype = shape, dtype
+        self.last = weights.shape[0] - 1
         self.task = -1
         self.total: Tensor | None = None  # dL/dw, from step 1's backward to Enter's
 
-    def push(self, j: int, g: Tensor | None, state: Tensor | None) -> Tensor:
+    def push(self, j: int, g: Tensor, state: Tensor | None) -> Tensor:
         """Take G_j and, where weights are trained, h_{j-1}; give what later steps contribute to G_{j-1}."""
         n = self.last - j
         if self.task != torch._C._current_graph_task_id():
             self._begin(n)
+        self.recursion.rows[n].copy_(g)
         if state is not None:
-            if self.run and not _adjacent(state, self.run[-1]):
-                self._multiply(j)
-            self.run.append(state)
-        row = self.recursion.row(n)
-        row.zero_() if g is None else row.copy_(g)
+            self.pending.append(state.contiguous())
+            if len(self.pending) == BLOCK or j == 1:
+                self._multiply(j - 1)
         contribution = self.recursion.sum_before(n + 1)
         if j == 1:
-            self._multiply(0)
             self.total = self.products.flip(1).triu(1)  # column n -> column K - n
             self.task = -1
             del self.recursion, self.products
@@ -141,32 +156,40 @@ class Gradients:
 
     def _begin(self, n: int) -> None:
         """A new backward, maybe over a kept graph. Steps after K - n take no part in it: their gradients are zero."""
+        if torch.is_grad_enabled():
+            raise NotImplementedError("the mix of states has no second derivative: create_graph is not supported")
         self.task = torch._C._current_graph_task_id()
-        self.recursion = Recursion(self.weights.flip(0, 1).T, self.shape, self.dtype, grow=True)  # r_n = G_{K-n}
-        self.run: list[Tensor] = []  # h_i, i descending: neighbours in memory, whose products are taken together
+        first = min(BLOCK, 1 << max(self.last // 2, 1).bit_length() - 1)  # few: activations fill memory now, not later
+        self.recursion = Recursion(self.weights.flip(0, 1).T, self.shape, self.dtype, first)  # r_n = G_{K-n}
+        self.pending: list[Tensor] = []  # h_i, i descending, whose products are yet to be taken
         self.products = torch.zeros_like(self.weights)  # [i, n] = <h_i, G_{K-n}>
         for skipped in range(n):
-            self.recursion.row(skipped).zero_()
+            self.recursion.rows[skipped].zero_()
             self.recursion.sum_before(skipped + 1)
 
     def _multiply(self, i: int) -> None:
-        """Products of the run's states, h_i the last of them, with G_K .. G_{i+1}."""
-        if not self.run:
-            return
-        states = rows_in(self.run[-1], i, len(self.run), self.shape)
-        self.run.clear()
-        part = states.parts.shape[2]
+        """Products of the pending states, h_i the last of them, with G_K .. G_{i+1}: neighbours in memory together."""
+        while self.pending:
+            count = 1
+            while count < len(self.pending) and _adjacent(self.pending[-count], self.pending[-count - 1]):
+                count += 1
+            states = rows_in(self.pending[-1], i, count, self.shape)
+            del self.pending[-count:]
+            for chunk in self.recursion.chunks:
+                if chunk.start < self.last - i:
+                    self._multiply_chunk(states, chunk)
+            i += count
+
+    def _multiply_chunk(self, states: Chunk, chunk: Chunk) -> None:
+        stop = min(chunk.stop, self.last - states.start)  # G_j with j <= i does not depend on h_i
+        products = self.products[states.start : states.stop, chunk.start : stop]
+        gradients = chunk.parts[:, : stop - chunk.start]
+        part = gradients.shape[2]
         width = part if self.dtype.itemsize >= 4 else SLICE
-        for known in self.recursion.chunks:
-            gradients = min(known.stop, self.last - i) - known.start  # G_j with j <= i do not depend on h_i
-            rows = min(states.stop, self.last - known.start) - i
-            if gradients <= 0:
-                break
-            products = self.products[i : i + rows, known.start : known.start + gradients]
-            for first in range(0, part, width):
-                h = states.parts[:, :rows, first : first + width].to(products.dtype)
-                g = known.parts[:, :gradients, first : first + width].to(products.dtype)
-                products += (h @ g.transpose(1, 2)).sum(0)
+        for first in range(0, part, width):
+            h = states.parts[:, :, first : first + width].to(products.dtype)
+            g = gradients[:, :, first : first + width].to(products.dtype)
+            products += (h @ g.transpose(1, 2)).sum(0)
 
 
 def _adjacent(row: Tensor, following: Tensor) -> bool:
@@ -181,12 +204,10 @@ class Enter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor, sums: Recursion, gradients: Gradients) -> Tensor:
         ctx.gradients = gradients
-        ctx.set_materialize_grads(False)
-        return _own(sums.row(0).copy_(x))
+        return _own(sums.rows[0].copy_(x))
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         total, ctx.gradients.total = ctx.gradients.total, None
         return g, total if ctx.needs_input_grad[1] else None, None, None
 
@@ -197,13 +218,11 @@ class Step(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, out: Tensor, before: Tensor, j: int, sums: Recursion, gradients: Gradients) -> Tensor:
         ctx.j, ctx.gradients = j, gradients
-        ctx.set_materialize_grads(False)
         ctx.save_for_backward(before if gradients.trained else None)
         return _own(sums.sum_before(j).add_(out))
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor | None) -> tuple[Tensor | None, Tensor, None, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         (before,) = ctx.saved_tensors
         return g, ctx.gradients.push(ctx.j, g, before), None, None, None
 

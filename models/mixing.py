@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from models.history import Enter, Gradients, Recursion, Step
+from models.history import BLOCK, Enter, Gradients, Recursion, Step
 from models.stack import Returns, State, Topology
 from models.topology.base import Snapshot
 from models.wiring import Pair, Wiring
@@ -47,9 +47,7 @@ class Mix(Topology):
         pairs = self.index.unbind()
         if self.wiring.temperature is None:
             return self.weights.index_put(pairs, self.c)
-        lowest = torch.full_like(
-            self.weights, torch.finfo(self.weights.dtype).min
-        )  # exp of it is 0, and no NaN as of -inf
+        lowest = torch.full_like(self.weights, torch.finfo(self.weights.dtype).min)  # exp of -inf less -inf is NaN
         logits = lowest.index_put(pairs, self.c / self.wiring.temperature)
         p = logits.softmax(0 if self.wiring.normalization == "ingoing" else 1)
         return self.weights.index_put(pairs, p[pairs])
@@ -65,7 +63,8 @@ class Mix(Topology):
 
     def start(self, x: Tensor, returns: Returns) -> State:
         if self.c is not None or any(i < j - 1 for i, j in (*self.wiring.start, *self.wiring.offset)):
-            return Weighted(x, self.total(returns))
+            state: State = Weighted(x, self.total(returns))
+            return state
         shift = self._shift(returns)
         return Chain(x, [self.wiring.start.get((j, j + 1), 0.0) + shift for j in range(self.depth)])
 
@@ -88,17 +87,22 @@ class Mix(Topology):
 
 
 class Weighted(State):
-    """One forward of h_j = out_j + sum_{i<j} w_ij h_i with w (K+1, K+1): `models/history.py` under autograd."""
+    """One forward of h_j = out_j + sum_{i<j} w_ij h_i with w (K+1, K+1): `models/history.py` under autograd.
 
+    torch.compile compiles the blocks and calls this between them.
+    """
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __init__(self, x: Tensor, weights: Tensor) -> None:
-        self.sums = Recursion(weights.detach(), x.shape, x.dtype, grow=True)
-        self.gradients = Gradients(weights, self.sums)
+        self.sums = Recursion(weights.detach(), x.shape, x.dtype, BLOCK)
+        self.gradients = Gradients(weights, x.shape, x.dtype)
         self.h: Tensor = Enter.apply(x, weights, self.sums, self.gradients)  # type: ignore[no-untyped-call]
         self.step = 0
 
     def read(self) -> Tensor:
         return self.h
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def write(self, out: Tensor) -> None:
         self.step += 1
         if self.h._version:
