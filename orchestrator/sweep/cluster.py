@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -35,6 +36,17 @@ def configure() -> None:
     """Before Ray is imported. What the user set stays."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
+
+
+def check_here(resources: Resources) -> None:
+    """Refuse what a new Ray on this machine could never give. Of GPUs nothing is known before it has started.
+
+    Raises:
+        InputError: not even one trial fits.
+    """
+    ray = sys.modules.get("ray")
+    if not (ray and ray.is_initialized()) and not resources.gpus:
+        concurrency(resources, [{"CPU": os.cpu_count() or 1}])
 
 
 @contextmanager

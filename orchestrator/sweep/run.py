@@ -23,7 +23,7 @@ from orchestrator.record.ledger import ATTEMPT, History, Ledger
 from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import uri_of
 from orchestrator.record.uploader import unsent
-from orchestrator.study.plan import Machine, Plan, plan
+from orchestrator.study.plan import Plan, plan
 from orchestrator.study.spec import Study
 from orchestrator.sweep import cluster
 from orchestrator.sweep.interrupt import Interrupt
@@ -87,14 +87,18 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
     """
     home = Path(home or default_home()).absolute()
     folder = home / "studies" / study.name
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--home {home}: {error.strerror}; pass another or set ANCRE_HOME") from error
     with Interrupt() as interrupt, lock.hold(folder) as sign:
         history = History(folder)
-        sign(history.attempts + 1)
+        number = history.attempts + 1
+        sign(number)
         planned = plan(_with_earlier_seeds(study, folder))
-        attempt = Attempt(planned, home, folder, Sweep(planned, history, history.attempts + 1), interrupt)
+        attempt = Attempt(planned, history, number, home, interrupt)
         try:
-            return attempt.run(history, address)
+            return attempt.run(address)
         except KeyboardInterrupt:
             interrupt.leave()
             raise
@@ -114,43 +118,45 @@ def _with_earlier_seeds(study: Study, folder: Path) -> Study:
 class Attempt:
     """One driver's run of a study, while it holds the study's lock."""
 
-    def __init__(self, plan: Plan, home: Path, folder: Path, sweep: Sweep, interrupt: Interrupt) -> None:
+    def __init__(self, plan: Plan, history: History, number: int, home: Path, interrupt: Interrupt) -> None:
         self._plan, self._study = plan, plan.study
-        self._home, self._folder = home, folder
-        self._sweep, self._interrupt = sweep, interrupt
+        self._history, self._number = history, number
+        self._sweep = Sweep(plan, history, number)
+        self._home, self._folder = home, home / "studies" / plan.study.name
+        self._interrupt = interrupt
         self._began = time.monotonic()
         elsewhere = "" if home == default_home().absolute() else f" --home {home}"
         self._again = f"ancre resume {self._study.name}{elsewhere}"
 
-    def run(self, history: History, address: str | None) -> Summary:
+    def run(self, address: str | None) -> Summary:
         done = self._sweep.done
         reason = ""
-        if self._sweep.left or unsent(self._home, self._study.name, history):
+        if self._sweep.left or self._unsent():
             if self._sweep.left:
                 self._check(address)
             with UploadProcess(self._home, self._study.name) as uploader:
                 if self._sweep.left:
-                    self._train(history, address)
+                    self._train(address)
                 reason = uploader.finish(max(UPLOAD_SECONDS, (time.monotonic() - self._began) / 10))
-        late = unsent(self._home, self._study.name, history)
         summary = Summary(
-            self._study.name,
-            dict(self._sweep.counts),
-            self._sweep.done - done,
-            self._sweep.left,
-            len(late),
-            time.monotonic() - self._began,
+            study=self._study.name,
+            trials=dict(self._sweep.counts),
+            ran=self._sweep.done - done,
+            left=self._sweep.left,
+            unsent=self._unsent(),
+            seconds=time.monotonic() - self._began,
         )
         self._say(summary, reason)
         self._interrupt.leave()
         return summary
 
+    def _unsent(self) -> int:
+        return len(unsent(self._home, self._study.name, self._history))
+
     def _check(self, address: str | None) -> None:
         """What can be refused before Ray starts, and what trials share, made once."""
         if address is None:
-            resources, machine = self._study.resources, Machine.here()
-            if not resources.gpus:
-                cluster.concurrency(resources, [{"CPU": machine.cpus}])
+            cluster.check_here(self._study.resources)
         cache = self._home / "cache"
         cache.mkdir(exist_ok=True)
         try:
@@ -161,7 +167,7 @@ class Attempt:
         except ValueError as error:
             raise InputError(f"{self._study.source}: {error}") from error
 
-    def _train(self, history: History, address: str | None) -> None:
+    def _train(self, address: str | None) -> None:
         cluster.configure()
         with cluster.connected(address):
             from orchestrator.sweep.engine import Context, run
@@ -171,8 +177,8 @@ class Attempt:
             concurrent = cluster.concurrency(self._study.resources, cluster.nodes(), memory)
             self._write_study()
             ledger = Ledger(self._folder)
-            number = history.attempts + 1
-            ledger.write(ATTEMPT, attempt=number, driver=str(lock.Owner.me(number)), study=self._tags())
+            driver = str(lock.Owner.me(self._number))
+            ledger.write(ATTEMPT, attempt=self._number, driver=driver, study=self._tags())
             self._sweep.open(ledger)
             progress = LiveProgress(self._sweep) if sys.stderr.isatty() else Progress(self._sweep)
             progress.say(
