@@ -149,7 +149,7 @@ class Gradients:
                 self._multiply(j - 1)
         contribution = self.recursion.sum_before(n + 1)
         if j == 1:
-            self.total = self.products.flip(1).triu(1)  # column n -> column K - n
+            self.total = self.products.flip(1).triu(1).to(self.weights.dtype)  # column n -> column K - n
             self.task = -1
             del self.recursion, self.products
         return contribution
@@ -162,7 +162,8 @@ class Gradients:
         first = min(BLOCK, 1 << max(self.last // 2, 1).bit_length() - 1)  # few: activations fill memory now, not later
         self.recursion = Recursion(self.weights.flip(0, 1).T, self.shape, self.dtype, first)  # r_n = G_{K-n}
         self.pending: list[Tensor] = []  # h_i, i descending, whose products are yet to be taken
-        self.products = torch.zeros_like(self.weights)  # [i, n] = <h_i, G_{K-n}>
+        wide = torch.promote_types(self.weights.dtype, self.dtype)
+        self.products = torch.zeros_like(self.weights, dtype=wide)  # [i, n] = <h_i, G_{K-n}>
         for skipped in range(n):
             self.recursion.rows[skipped].zero_()
             self.recursion.sum_before(skipped + 1)

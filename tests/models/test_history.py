@@ -1,6 +1,8 @@
 """The fused mix under autograd: gradcheck, the plain sum over random weights, and every way a stack is used."""
 
 import copy
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from models.mixing import Weighted
 from models.stack import Stack
 from models.topology.ancre import Spec as Ancre
+from models.topology.cascaded import Spec as Cascaded
 
 
 def fused(x: Tensor, outs: list[Tensor], weights: Tensor) -> Tensor:
@@ -179,3 +182,146 @@ def test_saved_for_backward_is_one_state_a_step() -> None:
             state.write(state.read() + 1)  # adding a number saves nothing
         state.finish().sum()
     assert sum(kept) <= depth * x.numel() + 10 * (depth + 1) ** 2
+
+
+# --- what autograd may ask of the states in between -------------------------------------------------------------------
+
+
+@pytest.fixture
+def deep() -> Stack:
+    """Deep enough for blocks of sums and for more than one piece of memory."""
+    torch.manual_seed(0)
+    made = Stack([Branch() for _ in range(36)], Ancre(temperature=0.5), returns="branch").double()
+    made.topology.c.data = torch.randn(made.topology.c.shape)
+    return made
+
+
+def states_of(network: Stack, x: Tensor) -> list[Tensor]:
+    """h_0 .. h_K of the fused mix: what blocks were given, and the output."""
+    seen: list[Tensor] = []
+    hooks = [block.register_forward_pre_hook(lambda _, given: seen.append(given[0])) for block in network.blocks]
+    seen.append(network(x))
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+def plain_states(network: Stack, x: Tensor) -> list[Tensor]:
+    weights, states = network.topology.total("branch"), [x]
+    for j, block in enumerate(network.blocks, start=1):
+        h = block(states[-1])
+        for i in range(j):
+            h = h + weights[i, j] * states[i]
+        states.append(h)
+    return states
+
+
+def test_gradients_of_states_in_between_are_whole(deep: Stack) -> None:
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    ours, theirs = states_of(deep, x), plain_states(deep, x)
+    torch.testing.assert_close(ours, theirs)
+    inner = [torch.autograd.grad(states[-1].square().sum(), states[1:-1]) for states in (ours, theirs)]
+    torch.testing.assert_close(*inner)
+
+
+@pytest.mark.parametrize("used", [[0], [5], [20, 35], [36, 3]])
+def test_losses_on_some_states_alone_and_then_on_all(deep: Stack, used: list[int]) -> None:
+    """An early exit, then a second and a third backward over the same graph."""
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    inputs = [x, *deep.parameters()]
+    found = []
+    for states in (states_of(deep, x), plain_states(deep, x)):
+        part, whole = sum(states[k].square().sum() for k in used), states[-1].sum()
+        for loss in (part, part + whole, part):
+            grads = torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True, materialize_grads=True)
+            found.append(list(grads))
+    for ours, theirs in zip(found[:3], found[3:], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)  # c is float32
+
+
+def test_saved_states_may_be_moved_elsewhere(deep: Stack) -> None:
+    """Offloading replaces every saved state by a copy, which is then no longer a row beside others."""
+    x = torch.randn(3, 4, dtype=torch.float64)
+    expected = gradients(deep, deep(x).square().sum())
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor):
+        out = deep(x)
+    torch.testing.assert_close(gradients(deep, out.square().sum()), expected)
+
+
+def test_a_second_derivative_is_refused(network: Stack) -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="create_graph"):
+        torch.autograd.grad(network(x).sum(), x, create_graph=True)
+
+
+def test_a_depth_of_several_blocks() -> None:
+    inputs = with_grad(*case(70, (2, 16), seed=0))
+    grads = [torch.autograd.grad(f(inputs[0], inputs[1:-1], inputs[-1]).sum(), inputs) for f in (fused, plain)]
+    mine, other = ([*found[:-1], found[-1].triu(1)] for found in grads)
+    torch.testing.assert_close(mine, other, rtol=1e-7, atol=1e-9)
+
+
+# --- precision, compilers, workers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_no_worse_than_term_by_term(deep: Stack, dtype: torch.dtype) -> None:
+    x = torch.randn(64, 4, dtype=torch.float64)
+    exact = deep(x)
+    half = copy.deepcopy(deep).to(dtype)
+    errors = [(h.double() - exact).abs().mean() for h in (half(x.to(dtype)), plain_states(half, x.to(dtype))[-1])]
+    assert errors[0] < 1.1 * errors[1]
+    exact_c, half_c = (gradients(n, n(x.to(d)).float().sum())[-1] for n, d in ((deep, torch.float64), (half, dtype)))
+    assert half_c.dtype == torch.float32
+    assert torch.nn.functional.cosine_similarity(exact_c, half_c, dim=0) > 0.99
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about its own compiler
+def test_torch_compile_gives_the_same(network: Stack) -> None:
+    x = torch.randn(3, 4)
+    compiled = torch.compile(network, backend="eager")
+    torch.testing.assert_close(compiled(x), network(x))
+    torch.testing.assert_close(gradients(network, compiled(x).sum()), gradients(network, network(x).sum()))
+
+
+def test_data_parallel_training_sees_every_gradient(network: Stack, tmp_path: Path) -> None:
+    expected = gradients(network, network(torch.ones(3, 4)).sum())
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        nn.parallel.DistributedDataParallel(network)(torch.ones(3, 4)).sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    torch.testing.assert_close([p.grad for p in network.parameters()], expected)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def memory(network: Stack, x: Tensor) -> tuple[int, int]:
+    """Bytes above the start, at the peak and at the end of a forward and backward whose output is still held."""
+    out = network(x)
+    out.sum().backward()  # gradients of parameters now have their memory
+    del out
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        held = network(x)
+        held.sum().backward()
+    sizes = [event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    assert held.shape == x.shape
+    return max(accumulate(sizes)), sum(sizes)
+
+
+@pytest.mark.parametrize("depth", [8, 40])
+def test_memory_above_cascaded_is_at_most_one_state_a_step(depth: int) -> None:
+    blocks = [nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 32)) for _ in range(depth)]
+    x = torch.randn(500, 32)
+    state = x.numel() * x.element_size()
+    usual, usual_end = memory(Stack(blocks, Cascaded(), returns="branch"), x)
+    mixed, mixed_end = memory(Stack(blocks, Ancre(), returns="branch"), x)
+    assert mixed <= usual + depth * state
+    assert mixed_end <= usual_end + state  # no history outlives its backward
+
+
+def test_an_output_without_gradients_holds_no_history(network: Stack) -> None:
+    with torch.no_grad():
+        out = network(torch.randn(100, 4))
+    assert out.untyped_storage().nbytes() < 2 * out.numel() * out.element_size()
