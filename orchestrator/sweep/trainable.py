@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from analysis.names import DIVERGED, ENVIRONMENT_FILE, FINISHED, SPEC_FILE, TOPO
 from models import snapshot
 from orchestrator import kinds
 from orchestrator.errors import Diverged
-from orchestrator.record import environment, jsonl
-from orchestrator.record.spool import ERROR_FILE, Spool
+from orchestrator.record import environment, jsonl, spool
+from orchestrator.record.spool import ERROR_FILE
 from orchestrator.workloads.base import Place, Row, TrialSpec
 
 REPORT_EVERY = 1.0  # seconds
@@ -98,37 +98,58 @@ class Run:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._folder = Path(job.folder)
         self._trial = job.trial
         self._rungs = list(job.rungs)
+        self._before = spool.rows(self._folder)  # of an earlier start
         self._step = 0
         self._metrics: dict[str, float] = {}
+        self._topology: Mapping[str, Any] | None = None  # not on disk yet
         self._outcome: dict[str, Any] = {OUTCOME: FINISHED}
         self._reported = time.monotonic()
 
     def rows(self) -> Iterator[Row]:
         """The trial's rows, each on disk before it is yielded. Ends early where the trial diverges."""
         use_threads(self._job.cpus)
-        spool = Spool(Path(self._job.folder))
+        written = spool.Spool(self._folder)
+        first = True
         try:
             for row in self._trial.rows(self._job.place):
-                self._record(spool, row)
+                if first:
+                    self._begin(row.step)
+                    first = False
+                written.append(row.step, row.time, row.metrics)
+                self._step = row.step
+                self._metrics |= row.metrics
+                self._topology = row.topology or self._topology
                 check_finite(row, self._job.metric)
                 yield row
+            if first:  # it was killed after its last step, and before anyone heard of it
+                self._take_up(math.inf)
         except Diverged as diverged:
             self._step = diverged.step
             self._outcome = {OUTCOME: DIVERGED, CAUSE: str(diverged)}
         finally:
-            spool.close()
+            written.close()
+            self._write_topology()
 
-    def _record(self, spool: Spool, row: Row) -> None:
-        if not self._metrics:  # the first row: by now the workload has loaded what it uses
-            described = environment.describe(self._job.commit)
-            jsonl.replace(Path(self._job.folder) / ENVIRONMENT_FILE, json.dumps(described, indent=1).encode())
-        spool.append(row.step, row.time, row.metrics)
-        if row.topology is not None:
-            snapshot.write(Path(self._job.folder) / TOPOLOGY_FILE, row.topology)
-        self._step = row.step
-        self._metrics |= row.metrics
+    def _begin(self, step: int) -> None:
+        """Before the first row is written. By now the workload has loaded what it uses."""
+        described = environment.describe(self._job.commit)
+        jsonl.replace(self._folder / ENVIRONMENT_FILE, json.dumps(described, indent=1).encode())
+        self._take_up(step)
+
+    def _take_up(self, step: float) -> None:
+        """What an earlier start did before the step from which this one goes on."""
+        for row in self._before:
+            if row["step"] < step:
+                self._step = row["step"]
+                self._metrics |= jsonl.numbers(row["metrics"])
+
+    def _write_topology(self) -> None:
+        if self._topology is not None:
+            snapshot.write(self._folder / TOPOLOGY_FILE, self._topology)
+            self._topology = None
 
     def due(self, row: Row) -> dict[str, Any] | None:
         """What Tune has to hear now, if anything. The last row goes with `last_report`."""
@@ -138,6 +159,7 @@ class Run:
         if not at_rung and time.monotonic() < self._reported + REPORT_EVERY:
             return None
         self._reported = time.monotonic()
+        self._write_topology()
         report = {STEP: row.step, METRICS: dict(self._metrics)}
         if at_rung:
             self._rungs = [rung for rung in self._rungs if rung > row.step]
