@@ -1,0 +1,59 @@
+"""Which tables describe a sparse mask, and what they cost. What the masks compute: tests/models/test_closed_forms.py."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.topology.ancre_sparse import Spec
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ({"boundaries": (0, 2)}, r"boundaries \[0, 2\] do not ascend from 1"),
+        ({"boundaries": (3, 2)}, r"boundaries \[3, 2\] do not ascend from 1"),
+        ({"boundaries": (2, 2)}, r"boundaries \[2, 2\] do not ascend from 1"),
+        ({"boundaries": (2,), "segment": 3}, "does not read segment beside boundaries"),
+        ({"mask": "first-and-window", "segment": 2}, "does not read segment"),
+        ({"mask": "first-and-window", "boundaries": (2,)}, "does not read boundaries"),
+        ({"mask": "boundary-sources", "window": 3}, "does not read window"),
+        ({"mask": "boundary-targets", "first": 3}, "does not read first"),
+        ({"segment": 0}, "segment"),
+        ({"window": 0, "mask": "first-and-window"}, "window"),
+        ({"temperature": 0}, "temperature"),
+    ],
+)
+def test_tables_that_contradict_themselves_are_refused(table: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Spec(**table)
+
+
+def test_boundaries_lie_within_the_stack() -> None:
+    spec = Spec(boundaries=(2, 6))
+    spec.check(6)
+    with pytest.raises(ValueError, match="boundary 6 lies beyond the last of 5 blocks"):
+        spec.check(5)
+
+
+@pytest.mark.parametrize(
+    ("table", "edges"),
+    [({"segment": 4}, [0, 4, 8, 10]), ({"segment": 5}, [0, 5, 10]), ({"segment": 99}, [0, 10])]
+    + [({"boundaries": (1, 7)}, [0, 1, 7, 10]), ({"boundaries": (1, 10)}, [0, 1, 10]), ({"boundaries": ()}, [0, 10])],
+)
+def test_boundaries_are_given_or_every_so_many_blocks(table: dict[str, Any], edges: list[int]) -> None:
+    assert Spec(**table).edges(10) == edges
+
+
+@given(st.integers(1, 30), st.integers(1, 8))
+def test_counts_are_those_of_the_definitions(depth: int, size: int) -> None:
+    """Sources of step j by boundary-sources: the ceil(j / m) boundaries before it, and j - 1 where that is none of them."""
+    boundaries = [-(-j // size) for j in range(1, depth + 1)]
+    inside = sum((j - 1) % size != 0 for j in range(1, depth + 1))
+    assert Spec(segment=size).num_coefficients(depth) == sum(boundaries) + inside
+    segments = -(-depth // size)
+    targets = Spec(mask="boundary-targets", segment=size)
+    assert targets.num_coefficients(depth) == segments * (segments + 1) // 2
+    window = Spec(mask="first-and-window", first=2, window=size)
+    assert window.num_coefficients(depth) == sum(min(j, 2 + size) for j in range(1, depth + 1))
