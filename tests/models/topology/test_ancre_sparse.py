@@ -1,4 +1,4 @@
-"""Which tables describe a sparse mask, and what they cost. What the masks compute: tests/models/test_closed_forms.py."""
+"""Which tables describe a sparse mask, and what it costs. What masks compute: tests/models/test_closed_forms.py."""
 
 from typing import Any
 
@@ -39,8 +39,14 @@ def test_boundaries_lie_within_the_stack() -> None:
 
 @pytest.mark.parametrize(
     ("table", "edges"),
-    [({"segment": 4}, [0, 4, 8, 10]), ({"segment": 5}, [0, 5, 10]), ({"segment": 99}, [0, 10])]
-    + [({"boundaries": (1, 7)}, [0, 1, 7, 10]), ({"boundaries": (1, 10)}, [0, 1, 10]), ({"boundaries": ()}, [0, 10])],
+    [
+        ({"segment": 4}, [0, 4, 8, 10]),
+        ({"segment": 5}, [0, 5, 10]),
+        ({"segment": 99}, [0, 10]),
+        ({"boundaries": (1, 7)}, [0, 1, 7, 10]),
+        ({"boundaries": (1, 10)}, [0, 1, 10]),
+        ({"boundaries": ()}, [0, 10]),
+    ],
 )
 def test_boundaries_are_given_or_every_so_many_blocks(table: dict[str, Any], edges: list[int]) -> None:
     assert Spec(**table).edges(10) == edges
@@ -48,7 +54,7 @@ def test_boundaries_are_given_or_every_so_many_blocks(table: dict[str, Any], edg
 
 @given(st.integers(1, 30), st.integers(1, 8))
 def test_counts_are_those_of_the_definitions(depth: int, size: int) -> None:
-    """Sources of step j by boundary-sources: the ceil(j / m) boundaries before it, and j - 1 where that is none of them."""
+    """By boundary-sources, step j reads the ceil(j / m) boundaries before it, and j - 1 where that is none of them."""
     boundaries = [-(-j // size) for j in range(1, depth + 1)]
     inside = sum((j - 1) % size != 0 for j in range(1, depth + 1))
     assert Spec(segment=size).num_coefficients(depth) == sum(boundaries) + inside

@@ -1,7 +1,6 @@
 """A frozen topology is its matrix: whatever file it came from, and none where it is trained."""
 
 import json
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,11 @@ def test_workers_need_no_file(tmp_path: Path) -> None:
     path = tmp_path / "topology.json"
     spec = frozen.Spec(path=leave(path, ancre.Spec()))
     path.unlink()
-    for again in (frozen.Spec(**json.loads(spec.model_dump_json())), pickle.loads(pickle.dumps(spec))):  # noqa: S301
-        assert again == spec
-        again.check(4)
-        again.check_ready()
-        assert again.build(4, WIDTH).depth == 4
+    again = frozen.Spec(**json.loads(spec.model_dump_json()))
+    assert again == spec
+    again.check(4)
+    again.check_ready()
+    assert again.build(4, WIDTH).depth == 4
 
 
 class Branch(nn.Module):
@@ -73,9 +72,8 @@ def test_it_computes_what_the_trained_topology_did(kind: WiredSpec, inner_residu
     spec = kind.model_copy(update={"inner_residual": inner_residual})
     blocks = [Branch(seed) for seed in range(4)]
     trained = Stack(blocks, spec, returns="branch")
-    nn.init.normal_(
-        trained.topology.c, generator=torch.Generator().manual_seed(1)
-    ) if trained.topology.c is not None else 0
+    for coefficients in trained.topology.parameters():
+        nn.init.normal_(coefficients, generator=torch.Generator().manual_seed(1))
     snapshot.write(tmp_path / "t.json", {"net": trained.topology.snapshot()})
     again = Stack(blocks, frozen.Spec(path=str(tmp_path / "t.json")), returns="branch")
     assert not list(again.parameters())
@@ -105,7 +103,7 @@ def test_a_study_may_name_a_file_that_a_run_has_yet_to_write(tmp_path: Path) -> 
     spec.check(8)
     assert spec.num_coefficients(8) == 0
     for use in (spec.check_ready, lambda: spec.build(8, WIDTH)):
-        with pytest.raises(ValueError, match="later.json: no such topology file yet"):
+        with pytest.raises(ValueError, match=r"later\.json: no such topology file yet"):
             use()
 
 
@@ -119,7 +117,7 @@ def test_a_study_may_name_a_file_that_a_run_has_yet_to_write(tmp_path: Path) -> 
         ({"weights": [[0.0, 1.0], [1.0, 0.0]], "inner_residual": "drop"}, "forward"),
         ({"weights": [[0.0, float("nan")], [0.0, 0.0]], "inner_residual": "drop"}, "finite"),
         ({"path": "t.json", "weights": [[0.0, 1.0], [0.0, 0.0]], "inner_residual": "drop"}, "needs the path"),
-        ({"path": __file__}, "Expecting value"),
+        ({"path": __file__}, r"test_frozen\.py: "),
     ],
 )
 def test_bad_tables_are_refused(table: dict[str, Any], complaint: str) -> None:
