@@ -26,6 +26,15 @@ def asking() -> Iterator[None]:
         raise InputError(str(error)) from error
 
 
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """A file that cannot be written is the user's to mend."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written: {error.strerror}") from error
+
+
 def query(asked: Namespace) -> tuple[Rows, Rows]:
     """The rows that answer one question, and what a table shows of them."""
     with asking():
@@ -124,7 +133,7 @@ def write_report(asked: Namespace) -> Path:
     from analysis.report import report  # draws: matplotlib takes half a second
 
     out = asked.out or asked.home / "reports" / f"{'+'.join(asked.study)}.html"
-    with asking():
+    with asking(), writing(out):
         return report(asked.study, out, uri_of(asked.home), home=None if asked.home == default_home() else asked.home)
 
 

@@ -98,11 +98,12 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def export(arguments: argparse.Namespace) -> int:
-    from orchestrator.answers import exported
+    from orchestrator.answers import exported, writing
 
     text = exported(arguments)
     if arguments.out:
-        arguments.out.write_text(text)
+        with writing(arguments.out):
+            arguments.out.write_text(text)
     else:
         print(text, end="")
     return 0

@@ -19,7 +19,7 @@ from analysis.store import default_home, redacted
 from models.topology.base import TopologySpec
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.record import jsonl, lock
-from orchestrator.record.ledger import ATTEMPT, History, Ledger
+from orchestrator.record.ledger import ATTEMPT, History, Ledger, Record
 from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import uri_of
 from orchestrator.record.uploader import unsent
@@ -69,7 +69,10 @@ def resume(name: str, home: str | Path | None = None, *, address: str | None = N
     if not file.is_file():
         known = [path.parent.name for path in (home / "studies").glob(f"*/{names.STUDY_FILE}")]
         raise InputError(f"no study {name!r} was started in {home}{did_you_mean(name, known)}")
-    return start(Study.read(file), home, address=address)
+    study = Study.read(file)
+    if study.name != name:
+        raise InputError(f"{file}: name: should be {name!r}, as its folder, got {study.name!r}")
+    return start(study, home, address=address)
 
 
 def start(study: Study, home: str | Path | None = None, *, address: str | None = None) -> Summary:
@@ -96,6 +99,7 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
         number = history.attempts + 1
         sign(number)
         planned = plan(_with_earlier_seeds(study, folder))
+        _check_same_comparison(planned, history, home)
         attempt = Attempt(planned, history, number, home, interrupt)
         try:
             return attempt.run(address)
@@ -113,6 +117,30 @@ def _with_earlier_seeds(study: Study, folder: Path) -> Study:
     if any(getattr(study, field) != getattr(before, field) for field in COMPARISON):
         return study
     return study.model_copy(update={"seeds": tuple(dict.fromkeys(before.seeds + study.seeds))})
+
+
+def _check_same_comparison(plan: Plan, history: History, home: Path) -> None:
+    """A name stands for one comparison: what another definition ran would be ranked and reported beside this one's.
+
+    More cells or seeds are the same comparison. Raises InputError where cells are gone or changed.
+    """
+    known = {cell.id for cell in plan.cells}
+    gone = {record.cell for record in history.trials.values() if record.cell not in known and not _asked(plan, record)}
+    if gone:
+        raise InputError(
+            f"study {plan.study.name!r} was started in {home} with {len(gone)} configurations that it no longer has, "
+            f"such as {min(gone)}; give the changed study a name of its own (--set name=NEW) or another --home"
+        )
+
+
+def _asked(plan: Plan, record: Record) -> bool:
+    """Whether a sampler that learns from results may have asked for this cell."""
+    if not plan.open or record.arm not in plan.study.resolved:
+        return False
+    try:
+        return bool(plan.study.cell(record.arm, record.axes).id == record.cell)
+    except InputError:
+        return False
 
 
 class Attempt:

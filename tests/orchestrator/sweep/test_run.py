@@ -13,6 +13,7 @@ import pytest
 
 from analysis import names
 from analysis.store import open_store
+from orchestrator import cli
 from orchestrator.errors import InputError
 from orchestrator.record import spool
 from orchestrator.record.ledger import LEDGER_FILE, History
@@ -98,9 +99,14 @@ def test_a_study_runs_once_and_only_what_is_new(home, monkeypatch):
     assert {record.seed for record in records(home, "once").values()} == {0, 1, 2}
     assert open_store(uri_of(home)).study("once").seeds == (0, 1, 2)
 
-    wider = start(study("once", axes={"optim.lr": [0.1, 0.4]}), home)
-    assert (wider.ran, wider.trials) == (2, {"finished": 4})
+    wider = start(study("once", axes={"optim.lr": [0.1, 0.2, 0.3, 0.4]}), home)
+    assert (wider.ran, wider.trials) == (2, {"finished": 8})
     assert ended_once(home, "once") and len(recorded(home, "once")) == 11
+
+    with pytest.raises(InputError, match="3 configurations that it no longer has"):
+        start(study("once", axes={"optim.lr": [0.4]}), home)
+    with pytest.raises(InputError, match="4 configurations that it no longer has"):  # the same cells, trained for less
+        start(study("once", trial={"train": {"steps": 4}}), home)
 
 
 def test_what_diverges_fails_or_is_killed_does_not_stop_the_rest(home):
@@ -218,6 +224,21 @@ def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(home)
         with pytest.raises(InputError, match="resources: a trial takes"):
             start(study("large", resources=resources), home)
     assert not (home / "studies" / "large" / LEDGER_FILE).exists()
+
+
+def test_a_study_file_that_was_renamed_is_refused(home):
+    folder = home / "studies" / "before"
+    folder.mkdir(parents=True)
+    (folder / names.STUDY_FILE).write_text(study("after").to_toml())
+    with pytest.raises(InputError, match="name: should be 'before', as its folder, got 'after'"):
+        resume("before", home)
+    shutil.rmtree(folder)
+
+
+def test_answers_that_cannot_be_written_are_refused_in_one_line(home, capsys):
+    assert cli.main(["export", "", "--home", str(home), "--study", "once", "--out", str(home)]) == 2
+    assert cli.main(["report", "once", "--home", str(home), "--out", str(home)]) == 2
+    assert "Is a directory" in capsys.readouterr().err
 
 
 def test_an_unknown_study_is_named(home):
