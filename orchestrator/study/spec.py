@@ -29,7 +29,7 @@ from orchestrator.errors import InputError, did_you_mean
 from orchestrator.study import merge, study_file
 from orchestrator.study.arms import Arm, build_arm, quoted, with_kinds
 from orchestrator.study.cells import Assembly, Cell
-from orchestrator.study.complaints import Loc, complaint, keys
+from orchestrator.study.complaints import Loc, complaint, keys, shown
 from orchestrator.study.merge import Table
 from orchestrator.study.study_fields import AnySampler, AnyScheduler, ArmTable, Axes, Name, Seeds, Tables
 from orchestrator.workloads.base import TrialSpec
@@ -162,9 +162,9 @@ class Study(BaseModel):
         if "workload" not in info.data:  # itself at fault
             return metric
         spec = cast(type[TrialSpec], kinds.find("workload", info.data["workload"]))
-        logged = getattr(spec, "metrics", ())
-        if metric and logged and metric not in logged:
-            raise ValueError(f"workload {info.data['workload']!r} logs no {metric!r}{did_you_mean(metric, logged)}")
+        if metric and spec.metrics and metric not in spec.metrics:
+            near = did_you_mean(metric, spec.metrics)
+            raise ValueError(f"workload {info.data['workload']!r} logs no {shown(metric)}{near}")
         return metric or spec.default_metric
 
     @field_validator("published")

@@ -56,6 +56,7 @@ class TrialSpec(FrozenSpec):
     seed: int = Field(default=0, ge=0, lt=2**31)
 
     default_metric: ClassVar[str]  # what a study ranks by where its file does not say; smaller is better
+    metrics: ClassVar[tuple[str, ...]] = ()  # all that it logs, where it says so: a study can rank by no other
 
     @property
     def cell(self) -> str:

@@ -27,6 +27,14 @@ class Spec(TrialSpec):
     train: TrainSpec
 
     default_metric: ClassVar[str] = names.VAL_PERPLEXITY
+    metrics: ClassVar[tuple[str, ...]] = (
+        names.VAL_PERPLEXITY,
+        names.VAL_LOSS,
+        names.TRAIN_LOSS,
+        "train/lr",
+        "train/gradient_norm",
+        "train/tokens_per_second",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Spec:

@@ -43,6 +43,7 @@ class Spec(TrialSpec):
     train: TrainSpec = TrainSpec()
 
     default_metric: ClassVar[str] = TRAIN_LOSS
+    metrics: ClassVar[tuple[str, ...]] = (TRAIN_LOSS,)
 
     @field_validator("topology")
     @classmethod
@@ -67,6 +68,10 @@ class Spec(TrialSpec):
             memory=FLOAT64 * (kept + trained + states),
             disk=2 * FLOAT64 * kept if self.train.checkpoint_every else 0,  # the last two checkpoints stay
         )
+
+    def check_workers(self, workers: int) -> None:
+        if workers > 1:
+            raise ValueError(f"lnn runs on one worker, got {workers}")
 
     def rows(self, place: Place) -> Iterator[Row]:
         """As in `pretrain/loop.py`, a checkpoint comes before the report of its step, which a resumed run repeats."""

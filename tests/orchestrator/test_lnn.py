@@ -153,7 +153,8 @@ def test_a_killed_run_resumes_with_its_momentum(tmp_path: Path) -> None:
 
 
 def test_without_checkpoints_nothing_is_left_on_disk(tmp_path: Path) -> None:
-    run(tmp_path, model={"width": 4, "rank": 1}, train={"steps": 3})
+    rows = run(tmp_path, model={"width": 4, "rank": 1}, train={"steps": 3})
+    assert all(set(row.metrics) == set(Spec.metrics) for row in rows)
     assert list(tmp_path.iterdir()) == []
 
 

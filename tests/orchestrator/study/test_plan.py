@@ -174,6 +174,11 @@ def test_more_workers_than_sequences_are_refused() -> None:
     assert plan(Study.read("demo", ["train.batch=8", "resources.workers=8"])).num_cells == 18
 
 
+def test_linear_network_runs_on_one_worker() -> None:
+    with pytest.raises(InputError, match=r"resources.workers: lnn runs on one worker, got 2, for cascaded"):
+        plan(Study(name="lines", workload="lnn", resources={"workers": 2}))
+
+
 def test_as_many_at_once_as_cpus_memory_and_the_study_allow() -> None:
     assert plan(study(), machine=BIG).at_once == 8
     assert plan(study(), machine=Machine(cpus=8, memory=200 * 10**6)).at_once == 2

@@ -220,6 +220,10 @@ def test_bad_name_of_a_study_or_an_arm_is_refused(name: str) -> None:
             'metric = "train/los"\n' + TOY,
             "metric: workload 'toys.bowl' logs no 'train/los'; did you mean 'train/loss'?",
         ),
+        (
+            'name = "toy"\nworkload = "lnn"\nmetric = "foo"\n',
+            "metric: workload 'lnn' logs no 'foo' (there are: train/loss)",
+        ),
         ('published = "tabel4"\n' + TOY, "published: no published table 'tabel4'; did you mean 'table4'?"),
         (TOY + "seed = 3\n", "trial.seed: seeds are repeats, given as seeds = [0, 1, 2] at the top"),
         (TOY + "[arms.a]\nworkload = 'lnn'\n", "arms.a.workload: a study has one workload"),

@@ -35,6 +35,7 @@ def test_it_learns_real_english_and_a_topology(tmp_path, cache):
     spec = small()
     spec.prepare(cache)
     rows = list(spec.rows(Place(tmp_path, cache)))
+    assert set(rows[-1].metrics) == set(Spec.metrics)
     split = prepare(spec.data, spec.text, 400, cache)
     counts = np.bincount(split.train.tokens, minlength=400) + 1
     unigram = np.exp(-np.log(counts / counts.sum())[split.held_out.tokens[:4000]].mean())
