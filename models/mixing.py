@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from models.history import BLOCK, Enter, Gradients, Recursion, Step
-from models.stack import Returns, State, Topology
+from models.stack import Returns, State, Topology, call
 from models.topology.base import Snapshot
 from models.wiring import Pair, Wiring
 
@@ -68,6 +71,19 @@ class Mix(Topology):
         shift = self._shift(returns)
         return Chain(x, [self.wiring.start.get((j, j + 1), 0.0) + shift for j in range(self.depth)])
 
+    def recompute(self, x: Tensor, returns: Returns, blocks: nn.ModuleList, args: tuple[Any, ...]) -> Tensor:
+        """Where the wiring has edges, keep only the states there: backward runs each segment again (appendix D)."""
+        edges = self.wiring.edges
+        if not edges:
+            return super().recompute(x, returns, blocks, args)
+        w, kept = self.total(returns), [x]
+        for start, stop in pairwise(edges):
+            inside = w[start + 1 : stop, start + 2 : stop + 1].diagonal()
+            from_edges = w[list(edges[: len(kept)]), start + 1 : stop + 1]
+            h = checkpoint(run_segment, blocks[start:stop], args, inside, from_edges, *kept, use_reentrant=False)
+            kept.append(h)
+        return kept[-1]
+
     def snapshot(self) -> Snapshot:
         wiring = self.wiring
         mask = self._matrix(dict.fromkeys(wiring.start, 1.0)).bool()
@@ -84,6 +100,23 @@ class Mix(Topology):
             "c": None if self.c is None else self.c.tolist(),
             "trained": (mask & (self.c is not None)).tolist(),
         }
+
+
+def run_segment(
+    blocks: nn.ModuleList, args: tuple[Any, ...], inside: Tensor, from_edges: Tensor, *kept: Tensor
+) -> Tensor:
+    """The state at the end of a segment, from those at earlier edges, in few operations that autograd knows.
+
+    `inside` (B-1): weights of the previous state after the segment's first step; `from_edges` (len(kept), B).
+    """
+    h = kept[-1]
+    wide = torch.promote_types(h.dtype, from_edges.dtype)
+    with torch.autocast(h.device.type, enabled=False):
+        sums = (from_edges.T.to(wide) @ torch.stack(kept).flatten(1).to(wide)).to(h.dtype)  # (B, D)
+    for block, total, weight in zip(blocks, sums.view(-1, *h.shape), [None, *inside.to(h.dtype)], strict=True):
+        out = call(block, h, args) + total
+        h = out if weight is None else torch.addcmul(out, weight, h)
+    return h
 
 
 class Weighted(State):

@@ -11,11 +11,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint as recompute
+from torch.utils.checkpoint import checkpoint
 
 from models.topology.base import Snapshot, TopologySpec
 
 Returns = Literal["block", "branch"]  # what a module returns: x + r(x), or r(x) alone
+
+
+def call(block: nn.Module, h: Tensor, args: tuple[Any, ...]) -> Tensor:
+    """What the block returns, held to the shape of its input."""
+    out: Tensor = block(h, *args)
+    if out.shape != h.shape:
+        raise ValueError(f"a block returned shape {tuple(out.shape)} for {tuple(h.shape)}; blocks keep the shape")
+    return out
 
 
 class State(ABC):
@@ -43,6 +51,13 @@ class Topology(nn.Module, ABC):
     def start(self, x: Tensor, returns: Returns) -> State:
         """Begin a forward from h_0 = x, for modules that return blocks or branches."""
 
+    def recompute(self, x: Tensor, returns: Returns, blocks: nn.ModuleList, args: tuple[Any, ...]) -> Tensor:
+        """A forward that keeps the states between blocks alone: backward runs each block again."""
+        state = self.start(x, returns)
+        for block in blocks:
+            state.write(checkpoint(call, block, state.read(), args, use_reentrant=False))
+        return state.finish()
+
     @abstractmethod
     def coefficients(self) -> Tensor:
         """p, (K+1, K+1) float32: the weight of h_i in step j, zero where there is no connection."""
@@ -69,7 +84,8 @@ class Stack(nn.Module):
         blocks: the modules; with `returns="block"` each adds its own input, x + r(x), with "branch" it returns r(x).
         topology: a spec, built here for this many blocks, or a module built before.
         width: features of the last dimension, for topologies whose parameters have that size.
-        checkpoint: keep only the states between blocks, and run each block again in backward.
+        checkpoint: keep only the states between blocks, or between the segments of a sparse topology with boundaries,
+            and run the blocks again in backward.
 
     Raises:
         ValueError: the topology cannot connect this many blocks.
@@ -98,13 +114,9 @@ class Stack(nn.Module):
 
     def forward(self, x: Tensor, *args: Any) -> Tensor:
         """h_K, the shape of x. `args` go to every block."""
+        if self.checkpoint:
+            return self.topology.recompute(x, self.returns, self.blocks, args)
         state = self.topology.start(x, self.returns)
         for block in self.blocks:
-            h = state.read()
-            out = recompute(block, h, *args, use_reentrant=False) if self.checkpoint else block(h, *args)
-            if out.shape != x.shape:
-                raise ValueError(
-                    f"a block returned shape {tuple(out.shape)} for {tuple(x.shape)}; blocks keep the shape"
-                )
-            state.write(out)
+            state.write(call(block, state.read(), args))
         return state.finish()

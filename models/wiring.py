@@ -31,6 +31,7 @@ class Wiring:
     temperature: float | None = None
     inner_residual: InnerResidual = "drop"  # F_j is the whole residual block, or only what it adds to its input
     offset: Mapping[Pair, float] = field(default_factory=dict)  # fixed weights beside the rule, no part of p
+    edges: tuple[int, ...] = ()  # 0 .. K, where each step reads only states at edges and the previous one
 
     @property
     def num_coefficients(self) -> int:

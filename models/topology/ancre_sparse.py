@@ -63,9 +63,10 @@ class Spec(WiredSpec):
         else:
             allowed = [(i, j) for i, j in earlier(depth) if i < self.first or i >= j - self.window]
         wiring = learned(depth, allowed, self.normalization, self.temperature, self.inner_residual)
-        if self.mask == "boundary-targets" and self.inner_residual == "drop":
-            return replace(wiring, offset=inside(edges))
-        return wiring
+        if self.mask == "first-and-window":
+            return wiring
+        plain = self.mask == "boundary-targets" and self.inner_residual == "drop"
+        return replace(wiring, edges=tuple(edges), offset=inside(edges) if plain else {})
 
 
 def inside(edges: list[int]) -> dict[Pair, float]:

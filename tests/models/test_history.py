@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from models.mixing import Weighted
 from models.stack import Stack
 from models.topology.ancre import Spec as Ancre
+from models.topology.ancre_sparse import Spec as Sparse
 from models.topology.cascaded import Spec as Cascaded
 
 
@@ -319,6 +320,21 @@ def test_memory_above_cascaded_is_at_most_one_state_a_step(depth: int) -> None:
     mixed, mixed_end = memory(Stack(blocks, Ancre(), returns="branch"), x)
     assert mixed <= usual + depth * state
     assert mixed_end <= usual_end + state  # no history outlives its backward
+
+
+def test_recomputed_segments_keep_the_states_at_their_edges_alone() -> None:
+    blocks = [nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(12)]
+    x = torch.randn(500, 32, requires_grad=True)
+    kept = []
+    for checkpointed in (True, False):
+        network = Stack(blocks, Sparse(segment=4), returns="branch", checkpoint=checkpointed)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            held = network(x)
+        assert held.requires_grad
+        events = profile.profiler.kineto_results.events()
+        kept.append(sum(e.nbytes() for e in events if e.name() == "[memory]") / (x.numel() * x.element_size()))
+    assert kept[0] < 3.5  # h_4, h_8, h_12, and the state of the random generator
+    assert kept[1] > 24  # every state, and every output of a Tanh
 
 
 def test_an_output_without_gradients_holds_no_history(network: Stack) -> None:
