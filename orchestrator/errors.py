@@ -7,9 +7,15 @@ bug.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST_LINE = 600  # characters
+
 
 class InputError(Exception):
-    """Bad input. `str(error)` is the one line that the user reads."""
+    """Bad input. `str(error)` is the one line that the user reads: of a longer one, its beginning and its end."""
+
+    def __init__(self, line: str) -> None:
+        over = len(line) > LONGEST_LINE
+        super().__init__(f"{line[: LONGEST_LINE - 200]} ... {line[-195:]}" if over else line)
 
 
 class Diverged(Exception):  # noqa: N818 - a verdict on a run, not a fault in it

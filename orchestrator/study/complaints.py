@@ -99,9 +99,9 @@ def loosely_read(raw: Any, read: Any, loc: Loc = ()) -> tuple[Loc, str] | None:
     else:
         number = isinstance(read, int | float) and not isinstance(read, bool)
         if number and isinstance(raw, str | bool):
-            return loc, f"should be a number, got {raw!r}"
+            return loc, f"should be a number, got {shown(raw)}"
         if isinstance(read, bool) and not isinstance(raw, bool):
-            return loc, f"should be true or false, got {raw!r}"
+            return loc, f"should be true or false, got {shown(raw)}"
         return None
     found = (loosely_read(value, result, (*loc, key)) for key, value, result in pairs)
     return next((fault for fault in found if fault), None)

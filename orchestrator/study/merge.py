@@ -5,8 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 
+from orchestrator.errors import InputError
+
 Table: TypeAlias = dict[str, Any]
+DEEPEST = 32  # levels of tables; a trial has three or so
+MOST_BITS = 63  # of a whole number in TOML, its sign apart
 DOMAIN_KEYS = {"low", "high", "bracket", "center"}  # a table with one of these is a domain, not a nest of axes
+
+
+def check(data: Mapping[str, Any]) -> None:
+    """Refuse, before anything recurses into it, what is nested too deeply and whole numbers that TOML does not have.
+
+    Raises:
+        InputError: the path, and what is wrong there.
+    """
+    left: list[tuple[str, Any, int]] = [("", data, 0)]
+    while left:
+        path, value, depth = left.pop()
+        if depth > DEEPEST:
+            raise InputError(f"{path}: too deeply nested; should have at most {DEEPEST} levels")
+        if isinstance(value, Mapping):
+            left += [
+                (f"{path}.{key}" if path else str(key), below, depth + 1 + str(key).count("."))
+                for key, below in value.items()
+            ]
+        elif isinstance(value, list | tuple):
+            left += [(path, below, depth + 1) for below in value]
+        elif isinstance(value, int) and value.bit_length() > MOST_BITS:
+            raise InputError(f"{path}: should be below 2^{MOST_BITS}, got a number of {value.bit_length()} bits")
 
 
 def nested(path: str, value: Any) -> Table:
@@ -89,7 +115,7 @@ def axes(value: Any, prefix: str = "") -> Any:
         path = f"{prefix}{key}"
         if not all(path.split(".")):
             raise ValueError(f"an axis should be words joined by dots, got {path!r}")
-        nest = isinstance(item, Mapping) and not DOMAIN_KEYS & item.keys()
+        nest = isinstance(item, Mapping) and item and not DOMAIN_KEYS & item.keys()
         for axis, domain in (axes(item, f"{path}.") if nest else {path: item}).items():
             if axis in result:
                 raise ValueError(f"should have each axis once, got {axis} twice")

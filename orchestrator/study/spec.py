@@ -92,6 +92,7 @@ class Study(BaseModel):
     _source: str = PrivateAttr(default="")
 
     def __init__(self, /, **data: Any) -> None:
+        merge.check(data)
         try:
             super().__init__(**data)
         except ValidationError as error:

@@ -62,7 +62,7 @@ def _seed_range(text: str, right: str) -> range:
     match = re.fullmatch(r"\s*(\d{1,10})\s*(?:\.\.\s*(\d{1,10})\s*)?", text, re.ASCII)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if last < first:
-        raise ValueError(f"{right}, got {text!r}")
+        raise ValueError(f"{right}, got {shown(text)}")
     return range(first, min(last, first + MOST_SEEDS) + 1)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import search_spaces
 from orchestrator.errors import InputError, did_you_mean
-from orchestrator.study.complaints import shown_key
-from orchestrator.study.merge import Table, merged, nested, without
+from orchestrator.study.complaints import shown, shown_key
+from orchestrator.study.merge import Table, check, merged, nested, without
 
 SHIPPED = Path(search_spaces.__file__).parent / "studies"
 LARGEST = 2**20  # bytes
@@ -47,7 +47,7 @@ def load(path: Path) -> Table:
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise InputError(f"{path}: a study file has at most {LARGEST} bytes, got {size}")
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -68,6 +68,8 @@ def parse(text: str, source: str) -> Table:
         raise InputError(f"{source}: {what}: {error}{line}") from error
     except RecursionError as error:
         raise InputError(f"{source}: no TOML that a study can have: too deeply nested") from error
+    except ValueError as error:  # int() refuses so many digits
+        raise InputError(f"{source}: no TOML that a study can have: a number of thousands of digits") from error
 
 
 def override(raw: Table, text: str, study_fields: Iterable[str]) -> Table:
@@ -81,11 +83,14 @@ def override(raw: Table, text: str, study_fields: Iterable[str]) -> Table:
     """
     path, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not value or not path or not all(path.split(".")):
-        raise InputError(f"override: should be path=value, as optim.lr=1e-3, got {text!r}")
+        raise InputError(f"override: should be path=value, as optim.lr=1e-3, got {shown(text)}")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value  # a word without quotes
+    except (RecursionError, ValueError) as error:
+        raise InputError(f"override: {path}: too deeply nested, or a number of thousands of digits") from error
+    check({path: parsed})
     first, _, rest = path.partition(".")
     if first not in study_fields:
         return _override_trial(raw, path, parsed)

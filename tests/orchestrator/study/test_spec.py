@@ -273,6 +273,8 @@ def test_bad_name_of_a_study_or_an_arm_is_refused(name: str) -> None:
         # axes
         ("axes = 3\n" + TOY, "axes: should be a table, got 3"),
         (TOY + '[axes]\n"optim.lr" = []\n', 'axes."optim.lr": should have at least one value, got an empty list'),
+        (TOY + '[axes]\n"optim.lr" = {}\n', 'axes."optim.lr": should be a list of values, {low, high'),
+        (TOY + "[arms.a.axes]\noptim.lr = {}\n", 'arms.a.axes."optim.lr": should be a list of values, {low, high'),
         (TOY + "[axes]\nseed = [1, 2]\n", "axes.seed: is no axis: seeds are repeats"),
         (TOY + '[axes]\nworkload = ["llm"]\n', "axes.workload: is no axis: a study has one workload"),
         (
@@ -307,6 +309,67 @@ def test_what_a_study_cannot_mean_is_refused_where_it_stands(text: str, line: st
     assert fault(text).startswith(line)
 
 
+DEEP = ".".join("x" * 3000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TOY + f"[trial.{DEEP}]\na = 1\n",
+        TOY + f'"{DEEP}" = 1\n',
+        TOY + f"[arms.a.{DEEP}]\nb = 1\n",
+        TOY + f'[axes]\n"{DEEP}" = [1]\n',
+        TOY + f"[axes]\n{DEEP} = [1]\n",
+        TOY + f"[sampler.{DEEP}]\n",
+        TOY + f"note = {'[' * 40}{']' * 40}\n",
+    ],
+)
+def test_what_is_nested_too_deeply_is_refused(text: str) -> None:
+    line = fault(text)
+    assert line.endswith("too deeply nested; should have at most 32 levels")
+    assert len(line) <= 600
+
+
+@pytest.mark.parametrize("override", [f"{DEEP}=1", f"axes.{DEEP}=[1]", f"note={'[' * 5000}", f"note={{{DEEP} = 1}}"])
+def test_override_that_is_nested_too_deeply_is_refused(tmp_path: Path, override: str) -> None:
+    with pytest.raises(InputError, match="too deeply nested") as error:
+        overridden(tmp_path, override)
+    assert len(str(error.value)) <= 600
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            TOY + "model.depth = 9223372036854775808\n",
+            "trial.model.depth: should be below 2^63, got a number of 64 bits",
+        ),
+        (
+            TOY + f"model.depth = 0x{'f' * 5000}\n",
+            "trial.model.depth: should be below 2^63, got a number of 20000 bits",
+        ),
+        (TOY + f"model.depth = {'9' * 5000}\n", "no TOML that a study can have: a number of thousands of digits"),
+    ],
+)
+def test_whole_number_that_toml_does_not_have_is_refused(text: str, line: str) -> None:
+    assert fault(text) == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TOY + f"[axes]\n{'y' * 9000} = [1]\n",
+        TOY + f'[axes]\n"optim.lr" = "{"y" * 9000}"\n',
+        TOY + f'topology.kind = "{"y" * 9000}"\n',
+        TOY + f'model.tied = "{"y" * 9000}"\n',
+        f'seeds = "{"y" * 9000}"\n' + TOY,
+    ],
+)
+def test_what_a_complaint_quotes_is_cut(text: str) -> None:
+    line = fault(text)
+    assert "yyy" in line and len(line) <= 600
+
+
 def test_first_of_many_faults_says_how_many_there_are() -> None:
     assert fault('mode = "x"\nhypothesis = 3\n' + TOY).endswith("(and 1 more)")
 
@@ -321,6 +384,11 @@ def test_python_values_that_no_file_can_hold_are_refused() -> None:
 
 def test_shipped_study_is_found_by_its_bare_name() -> None:
     assert Study.read("demo").source == str(study_file.SHIPPED / "demo.toml")
+
+
+def test_byte_order_mark_is_no_part_of_a_study(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(TOY, encoding="utf-8-sig")
+    assert Study.read(tmp_path / "s.toml") == Study.parse(TOY)
 
 
 def test_file_that_cannot_be_a_study_is_refused(tmp_path: Path) -> None:
