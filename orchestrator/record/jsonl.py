@@ -8,11 +8,13 @@ or "-inf".
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import InputError
+
+Fields = Mapping[str, type | tuple[type, ...]]  # what a line must have: name -> type of the value
 
 
 def dump(value: Mapping[str, Any]) -> bytes:
@@ -26,44 +28,67 @@ def plain(metrics: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def numbers(metrics: Mapping[str, float | str]) -> dict[str, float]:
-    """The inverse of `plain`."""
+    """The inverse of `plain`. Raises ValueError, TypeError or OverflowError where a value is no number."""
     return {name: float(value) for name, value in metrics.items()}
 
 
-class Tail:
-    """Reads the lines that were added to a file since the last look, and starts anew where the file was replaced."""
+def expect(line: Mapping[str, Any], fields: Fields) -> None:
+    """Raise ValueError where a line lacks one of `fields` or has another type of value there."""
+    for name, kind in fields.items():
+        if name not in line:
+            raise ValueError(f"it has no {name!r}")
+        if not isinstance(line[name], kind):
+            raise ValueError(f"its {name!r} is {str(line[name])[:40]!r}")
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+
+class Tail:
+    """Reads the lines that were added to a file since the last look, and starts anew where the file was replaced.
+
+    `take` is given each line once. What it raises (ValueError, TypeError, OverflowError) says what is wrong with it.
+    """
+
+    def __init__(self, path: Path, take: Callable[[dict[str, Any]], object]) -> None:
+        self._path, self._take = path, take
         self._inode = -1
-        self._offset = 0
+        self._offset = self._lines = 0  # bytes and lines that were read
 
     def read(self) -> list[dict[str, Any]]:
         """The new whole lines. A missing file has none.
 
         Raises:
-            InputError: a whole line is not JSON: the file was changed by another hand.
+            InputError: a whole line is not what `take` expects, or there is no file to read: another hand was there.
         """
         try:
             with self._path.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
                 if inode != self._inode:
-                    self._inode, self._offset = inode, 0
+                    self._inode, self._offset, self._lines = inode, 0, 0
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
             return []
-        whole = data[: data.rfind(b"\n") + 1]
-        lines = [self._parse(line) for line in whole.splitlines()]
-        self._offset += len(whole)
-        return lines
+        except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
+            fault = f"{self._path}: {error.strerror}; mend that, or move {self._path.parent} away"
+            raise InputError(fault) from error
+        whole = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+        return [self._parse(line) for line in whole]
 
     def _parse(self, line: bytes) -> dict[str, Any]:
         try:
-            return json.loads(line)  # type: ignore[no-any-return]
-        except ValueError:
-            shown = line[:60].decode(errors="replace")
-            raise InputError(f"{self._path}: a line is not JSON: {shown!r}; restore it or delete it") from None
+            value = json.loads(line)
+            if not isinstance(value, dict):
+                raise TypeError("it is no JSON object")
+            self._take(value)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            what = "not JSON" if isinstance(error, json.JSONDecodeError | UnicodeError | RecursionError) else str(error)
+            shown = line[:60].decode(errors="replace").rstrip()
+            raise InputError(
+                f"{self._path}, line {self._lines + 1}: {what}: {shown!r}; "
+                f"delete the line, or move {self._path.parent} away"
+            ) from error
+        self._offset += len(line)
+        self._lines += 1
+        return value
 
 
 class Writer:

@@ -28,6 +28,18 @@ STATES = (PLANNED, RUNNING, PAUSED, *ENDED, FAILED)
 ATTEMPT = "attempt"  # a driver took over
 RUNG = "rung"  # a cell's result at a rung, which the scheduler decides on
 
+# What an event must have. Readers ignore events and fields that they do not know.
+NUMBER = (int, float)
+CHANGED: jsonl.Fields = {"trial": str, "time": NUMBER}
+FIELDS: Mapping[str, jsonl.Fields] = {
+    **dict.fromkeys(STATES, CHANGED),
+    PLANNED: {"trial": str, "cell": str, "arm": str, "axes": dict, "seed": int, "steps": int, "spec": dict},
+    RUNNING: {**CHANGED, "attempt": int},
+    ATTEMPT: {"attempt": int, "study": dict},
+    RUNG: {"arm": str, "cell": str, "seed": int, "rung": NUMBER, "value": (*NUMBER, str), "decision": str},
+}
+OPTIONAL: jsonl.Fields = {"step": int, "metrics": dict, "cause": str}
+
 
 @dataclass
 class Record:
@@ -71,7 +83,7 @@ class History:
     """The ledger read into states; `update` reads what was added since."""
 
     def __init__(self, folder: Path) -> None:
-        self._tail = jsonl.Tail(folder / LEDGER_FILE)
+        self._tail = jsonl.Tail(folder / LEDGER_FILE, self._take)
         self.trials: dict[str, Record] = {}  # in the order they were planned
         self.rungs: list[dict[str, Any]] = []  # events of search_spaces.schedulers, in their order
         self.attempts = 0
@@ -79,20 +91,32 @@ class History:
         self.update()
 
     def update(self) -> list[str]:
-        """Read on; the ids of the trials that changed, each once."""
-        changed: dict[str, None] = {}
-        for event in self._tail.read():
-            name = event["event"]
-            if name == PLANNED:
-                self.trials.setdefault(event["trial"], Record.of(event))
-            elif name == ATTEMPT:
-                self.attempts, self.study = event["attempt"], event["study"]
-            elif name == RUNG:
-                self.rungs.append(event)
-            elif name in STATES:
-                self.trials[event["trial"]].apply(event)
-                changed[event["trial"]] = None
-        return list(changed)
+        """Read on; the ids of the trials that changed, each once.
+
+        Raises:
+            InputError: a line is no event of this study: the ledger was changed by another hand.
+        """
+        events = self._tail.read()
+        changed = (event["trial"] for event in events if event["event"] in STATES and event["event"] != PLANNED)
+        return list(dict.fromkeys(changed))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        jsonl.expect(event, {"event": str})
+        name = event["event"]
+        jsonl.expect(event, FIELDS.get(name, {}))
+        if name == PLANNED:
+            jsonl.expect(event["spec"], {"workload": str})
+            self.trials.setdefault(event["trial"], Record.of(event))
+        elif name == ATTEMPT:
+            self.attempts, self.study = event["attempt"], event["study"]
+        elif name == RUNG:
+            float(event["value"])
+            self.rungs.append(event)
+        elif name in STATES:
+            jsonl.expect(event, {field: kind for field, kind in OPTIONAL.items() if field in event})
+            if event["trial"] not in self.trials:
+                raise ValueError(f"no line above plans trial {event['trial']!r}")
+            self.trials[event["trial"]].apply(event)
 
 
 class Ledger:

@@ -29,7 +29,7 @@ class Spool:
         self._writer.append([{"step": step, "time": round(time, 3), "metrics": jsonl.plain(metrics)}])
 
     def _drop_from(self, step: int) -> None:
-        rows = jsonl.Tail(self._path).read()
+        rows = tail(self._path.parent).read()
         kept = [row for row in rows if row["step"] < step]
         if len(kept) < len(rows):
             jsonl.replace(self._path, b"".join(map(jsonl.dump, kept)))
@@ -41,4 +41,14 @@ class Spool:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """Every row of a trial so far: step, time and metrics, which are strings where not finite."""
-    return jsonl.Tail(folder / ROWS_FILE).read()
+    return tail(folder).read()
+
+
+def tail(folder: Path) -> jsonl.Tail:
+    """Reads the rows of a trial as they are written."""
+    return jsonl.Tail(folder / ROWS_FILE, _check)
+
+
+def _check(row: Mapping[str, Any]) -> None:
+    jsonl.expect(row, {"step": int, "time": (int, float), "metrics": dict})
+    jsonl.numbers(row["metrics"])

@@ -15,12 +15,14 @@ from orchestrator.record.ledger import LEDGER_FILE, PLANNED, History, Record
 def status(home: Path, study: str | None) -> list[dict[str, Any]]:
     """One row per study under `home`, or one per trial of `study`.
 
+    A study whose ledger cannot be read has a row that says so under `fault`.
+
     Raises:
-        InputError: no such study.
+        InputError: no such study, or its ledger cannot be read.
     """
     folders = sorted(path.parent for path in (home / "studies").glob(f"*/{LEDGER_FILE}"))
     if study is None:
-        return [_study(folder) for folder in folders]
+        return list(map(_study_or_fault, folders))
     if study not in (names := [folder.name for folder in folders]):
         raise InputError(f"no study {study!r} in {home}{did_you_mean(study, names)}")
     return list(_trials(home / "studies" / study))
@@ -30,6 +32,13 @@ def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows without columns that say nothing in any of them."""
     said = {key for row in rows for key, value in row.items() if value or key == "left"}
     return [{key: value for key, value in row.items() if key in said} for row in rows]
+
+
+def _study_or_fault(folder: Path) -> dict[str, Any]:
+    try:
+        return _study(folder)
+    except InputError as error:
+        return {"study": folder.name, "fault": str(error)}
 
 
 def _study(folder: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from analysis import names
 from analysis.store import redacted
-from orchestrator.record import environment, jsonl, spool
+from orchestrator.record import environment, spool
 from orchestrator.record.ledger import ENDED, PLANNED, History, Record
 from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import (
@@ -83,7 +83,7 @@ class Upload:
 
     def __init__(self, folder: Path, sure: bool) -> None:
         self.folder = folder
-        self.tail = jsonl.Tail(folder / spool.ROWS_FILE)
+        self.tail = spool.tail(folder)
         self.run: Run | None = None
         self.step = -1  # the last one sent
         self.state = ""  # the last one sent

@@ -1,3 +1,8 @@
+import json
+
+import pytest
+
+from orchestrator.errors import InputError
 from orchestrator.record.ledger import ATTEMPT, FINISHED, LEDGER_FILE, PAUSED, PLANNED, RUNNING, History, Ledger
 
 
@@ -44,3 +49,43 @@ def test_planned_again_changes_nothing(tmp_path):
     ledger.write(FINISHED, trial="t0", step=100)
     ledger.write_all([planned("t0")])
     assert History(tmp_path).trials["t0"].state == FINISHED
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({}, "it has no 'event'"),
+        ({"event": ["finished"]}, "its 'event' is"),
+        ({"time": 1, "event": "finished", "trial": "zzz"}, "no line above plans trial 'zzz'"),
+        ({"time": 1, "event": "planned", "trial": "zz"}, "it has no 'cell'"),
+        ({**planned("zz"), "spec": {}}, "it has no 'workload'"),
+        ({"event": "finished", "trial": "t0"}, "it has no 'time'"),
+        ({"time": "now", "event": "finished", "trial": "t0"}, "its 'time' is 'now'"),
+        ({"time": 1, "event": "running", "trial": "t0"}, "it has no 'attempt'"),
+        ({"time": 1, "event": "finished", "trial": "t0", "metrics": {"x": "abc"}}, "could not convert"),
+        ({"time": 1, "event": "finished", "trial": "t0", "metrics": {"x": 10**400}}, "too large"),
+        ({"time": 1, "event": "finished", "trial": "t0", "metrics": [1]}, "its 'metrics' is"),
+        ({"time": 1, "event": "finished", "trial": "t0", "step": "9"}, "its 'step' is '9'"),
+        ({"time": 1, "event": "attempt"}, "it has no 'attempt'"),
+        ({"time": 1, "event": "attempt", "attempt": "x", "study": {}}, "its 'attempt' is 'x'"),
+        ({"event": "rung"}, "it has no 'arm'"),
+    ],
+)
+def test_a_line_that_is_no_event_of_the_study_is_named(tmp_path, event, said):
+    ledger = Ledger(tmp_path)
+    ledger.write_all([planned("t0")])
+    with (tmp_path / LEDGER_FILE).open("ab") as file:
+        file.write(json.dumps(event).encode() + b"\n")
+    with pytest.raises(InputError) as caught:
+        History(tmp_path)
+    assert f"{LEDGER_FILE}, line 2: " in str(caught.value) and said in str(caught.value)
+    ledger.close()
+
+
+def test_events_and_fields_of_a_later_version_are_ignored(tmp_path):
+    ledger = Ledger(tmp_path)
+    ledger.write_all([planned("t0")])
+    ledger.write("weighed", trial=5)
+    ledger.write(FINISHED, trial="t0", step=100, colour="red")
+    ledger.close()
+    assert History(tmp_path).update() == [] and History(tmp_path).trials["t0"].state == FINISHED

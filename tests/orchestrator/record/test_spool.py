@@ -1,7 +1,10 @@
+import json
 import math
 
+import pytest
+
+from orchestrator.errors import InputError
 from orchestrator.record import spool
-from orchestrator.record.jsonl import Tail
 
 
 def write(folder, *steps, loss=1.0):
@@ -30,7 +33,7 @@ def test_a_trial_that_starts_over_keeps_no_old_row(tmp_path):
 
 def test_a_trial_that_goes_on_keeps_every_row(tmp_path):
     write(tmp_path, 0, 10)
-    tail = Tail(tmp_path / spool.ROWS_FILE)
+    tail = spool.tail(tmp_path)
     tail.read()
     write(tmp_path, 20)
     assert steps(tmp_path) == [0, 10, 20]
@@ -49,3 +52,21 @@ def test_a_torn_last_row_is_dropped(tmp_path):
 def test_rows_are_strict_json(tmp_path):
     write(tmp_path, 0, loss=math.nan)
     assert b'"train/loss":"nan"' in (tmp_path / spool.ROWS_FILE).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"x": 1},
+        {"step": "0", "time": 1, "metrics": {}},
+        {"step": 0, "time": 1, "metrics": {"a": "b"}},
+        {"step": 0, "time": 1, "metrics": {"a": None}},
+        {"step": 0, "time": 1, "metrics": [1]},
+    ],
+)
+def test_what_is_no_row_is_named(tmp_path, row):
+    write(tmp_path, 0)
+    with (tmp_path / spool.ROWS_FILE).open("ab") as file:
+        file.write(json.dumps(row).encode() + b"\n")
+    with pytest.raises(InputError, match=r"rows\.jsonl, line 2: "):
+        spool.rows(tmp_path)
