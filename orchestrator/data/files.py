@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from functools import cache
@@ -51,8 +52,8 @@ class Spec(DataSpec):
 
     def _files(self) -> list[Path]:
         """The readable files, a folder's sorted by path."""
-        root = Path(self.path).expanduser()
-        if not root.exists():
+        root = Path(os.path.expanduser(self.path))
+        if not os.path.exists(root):  # Path.exists() raises where the name is too long
             raise InputError(f"data.path: {str(root)!r} does not exist (looked from {Path.cwd()})")
         inside = [file for file in sorted(root.rglob("*")) if file.is_file()] if root.is_dir() else [root]
         files = [file for file in inside if _suffix(file)]
@@ -82,6 +83,8 @@ def _read_jsonl(file: Path, column: str) -> Iterator[tuple[str, Any]]:
             raise InputError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
         except RecursionError as error:
             raise InputError(f"{where}: JSON nested too deep") from error
+        except ValueError as error:  # int() refuses so many digits
+            raise InputError(f"{where}: not JSON that can be read: a number of thousands of digits") from error
         if not isinstance(record, dict):
             raise InputError(f"{where}: {_shown(record)}, not an object with a column {column!r}")
         if column not in record:

@@ -7,6 +7,7 @@ locks, never goes stale, and two processes that make the same thing at once agre
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -65,8 +66,9 @@ def prepare(data: DataSpec, text: TextSpec, vocab_size: int, cache: Path) -> Spl
     tokenizer_file = _tokenizer_file(data, text, vocab_size, fingerprint, cache)
     try:
         content = tokenizer_file.read_bytes()
-    except OSError as error:
-        raise InputError(f"text.tokenizer: {str(tokenizer_file)!r} cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in its name
+        reason = getattr(error, "strerror", error)
+        raise InputError(f"text.tokenizer: {str(tokenizer_file)!r} cannot be read: {reason}") from error
     key = _key(fingerprint, text.val_fraction, sha256(content).hexdigest())
     folder = cache / "tokens" / key
     if not folder.exists():
@@ -77,7 +79,7 @@ def prepare(data: DataSpec, text: TextSpec, vocab_size: int, cache: Path) -> Spl
 def _tokenizer_file(data: DataSpec, text: TextSpec, vocab_size: int, fingerprint: str, cache: Path) -> Path:
     """The given tokenizer.json, or a byte-level BPE of `vocab_size` learned from the training documents."""
     if text.tokenizer != "bpe":
-        return Path(text.tokenizer).expanduser()
+        return Path(os.path.expanduser(text.tokenizer))
     file = cache / "tokenizers" / f"{_key(fingerprint, text.val_fraction, str(vocab_size))}.json"
     if not file.exists():
         learned = _learn_bpe((document for document, held in _split(data, text) if not held), vocab_size)
@@ -140,7 +142,10 @@ def _encode(data: DataSpec, text: TextSpec, tokenizer: Tokenizer, folder: Path) 
     held_out: list[tuple[float, NDArray[Any]]] = []
     documents = _split(data, text)
     while chunk := list(islice(documents, 1000)):
-        encodings = tokenizer.encode_batch_fast([document for document, _ in chunk], add_special_tokens=False)
+        try:
+            encodings = tokenizer.encode_batch_fast([document for document, _ in chunk], add_special_tokens=False)
+        except Exception as error:  # the library raises nothing narrower
+            raise InputError(f"text.tokenizer: {text.tokenizer} cannot encode the documents: {error}") from error
         for (document, held), encoding in zip(chunk, encodings, strict=True):
             ids = np.array([*encoding.ids, end], dtype)
             if held:

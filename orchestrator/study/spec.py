@@ -31,7 +31,7 @@ from orchestrator.study.arms import Arm, build_arm, quoted, with_kinds
 from orchestrator.study.cells import Assembly, Cell
 from orchestrator.study.complaints import Loc, complaint, keys, shown
 from orchestrator.study.merge import Table
-from orchestrator.study.study_fields import AnySampler, AnyScheduler, ArmTable, Axes, Name, Seeds, Tables
+from orchestrator.study.study_fields import AnySampler, AnyScheduler, ArmTable, Axes, Name, Seeds, Tables, named
 from orchestrator.workloads.base import TrialSpec
 from search_spaces import domains, samplers
 from search_spaces.domains import Choices, Domain, Range
@@ -258,6 +258,18 @@ class Study(BaseModel):
         if count is not None and count < self.sampler.cells:
             right = f"at most the {count} configurations that arm {arm.name} has, as every arm gets the same number"
             raise InputError(f"sampler.cells: should be {right}, got {self.sampler.cells}")
+
+
+def check_name(name: str) -> str:
+    """The name of a study, as one on the command line: fit to be that of a folder.
+
+    Raises:
+        InputError: no study can have it.
+    """
+    try:
+        return named(name)
+    except ValueError as error:
+        raise InputError(f"study: {error}") from error
 
 
 def _keys(data: Mapping[str, Any], loc: Loc) -> Iterable[str]:

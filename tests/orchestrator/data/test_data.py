@@ -83,6 +83,7 @@ FAULTS = {
         (b'{"text": "\\ud800"}\n', "a.jsonl:1: 'text' holds half of a surrogate pair"),
         (b'{"text": "\xff"}\n', "a.jsonl:1: not UTF-8: byte 0xff at offset 10"),
         (b"[" * 100_000, "a.jsonl:1: JSON nested too deep"),
+        (lines({"text": "x"}) + b'{"text": %s}' % (b"9" * 6000), "a.jsonl:2: not JSON that can be read: a number of"),
     ],
     "a.jsonl.gz": [
         (b"no gzip", "a.jsonl.gz: cannot be read: Not a gzipped file"),
@@ -121,6 +122,10 @@ def test_missing_empty_and_unreadable_places(tmp_path):
         read(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"nothing to read; wanted \.txt, \.jsonl, \.jsonl\.gz, \.parquet$"):
         read(tmp_path)
+    for path in ("x" * 5000, "a\0b", "~nobody-of-this-name/a.txt"):
+        with pytest.raises(InputError, match=r"data\.path: '.* does not exist") as caught:
+            Files(path=path).fingerprint()
+        assert len(str(caught.value)) <= 600
     (tmp_path / "a.pdf").write_bytes(b"x")
     for path in (tmp_path, tmp_path / "a.pdf"):
         with pytest.raises(InputError, match="nothing to read"):

@@ -148,6 +148,12 @@ def test_faults_are_one_line(tmp_path):
         word_tokenizer(tmp_path / "b.json", "?", "</s>", "one", "two"),
         "b.json has 4 tokens; model.vocab_size must be at least that, it is 3",
     )
+    Tokenizer(models.WordLevel({"</s>": 0})).save(str(tmp_path / "c.json"))
+    refused(
+        TextSpec(tokenizer=str(tmp_path / "c.json")), "c.json cannot encode the documents: WordLevel error: Missing"
+    )
+    refused(TextSpec(tokenizer="a\0b"), r"text.tokenizer: 'a\\x00b' cannot be read: embedded null byte")
+    refused(TextSpec(tokenizer="x" * 5000), r"text.tokenizer: 'xxx.* cannot be read: File name too long")
     single = corpus(tmp_path / "single", "all in one")
     refused(TextSpec(), "1 document cannot be split into training and held-out text", source=single, vocabulary=300)
 

@@ -201,6 +201,14 @@ def test_missing_file_is_a_note_and_not_a_fault(tmp_path: Path) -> None:
     assert plan(frozen, machine=BIG).notes == [f"{learned} is not there yet; it must be when the study starts"]
 
 
+def test_path_that_no_file_can_have_is_a_short_note() -> None:
+    (note,) = [
+        note for note in plan(Study.read("demo", ["data.kind=files", f"data.path={'x' * 5000}"])).notes if "xxx" in note
+    ]
+    assert note.endswith("... is not there yet; it must be when the study starts")
+    assert len(note) < 200
+
+
 def test_budget_that_is_too_small_is_said() -> None:
     assert plan(study('[axes]\n"train.steps" = [10_000_000_000_000]\n', budget="hours = 0.5"), machine=BIG).notes == [
         "budget.hours is 0.5, so the study may not get through"

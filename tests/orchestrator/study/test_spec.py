@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import InputError
 from orchestrator.study import study_file
-from orchestrator.study.spec import Study
+from orchestrator.study.spec import Study, check_name
 from search_spaces import samplers
 
 HEAD = 'name = "toy"\nworkload = "toys.bowl"\n'
@@ -194,6 +194,17 @@ def test_bad_name_of_a_study_or_an_arm_is_refused(name: str) -> None:
     )
     assert message in fault(TOY.replace('"toy"', f'"{name}"'))
     assert message in fault(f'{TOY}[arms."{name}"]\ntrain.steps = 3\n')
+
+
+@pytest.mark.parametrize("name", [*BAD_NAMES, "ß" * 300, "../toy", "/toy", "a\0b"])
+def test_bad_name_on_the_command_line_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="study: a name should have 1 to 100 letters") as error:
+        check_name(name)
+    assert str(error.value).isprintable()
+
+
+def test_good_name_on_the_command_line_is_taken_as_it_is() -> None:
+    assert check_name("lnn_3.layers-b") == "lnn_3.layers-b"
 
 
 @pytest.mark.parametrize(
