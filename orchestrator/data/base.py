@@ -7,8 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
+from pathlib import Path
 
 from models.spec import Spec
+
+
+def existing(path: str) -> Path | None:
+    """The file or folder that a user's path leads to, `~` expanded; None: there is none."""
+    try:
+        found = Path(path).expanduser()
+        return found if found.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long a name, ~nobody, a zero byte
+        return None
 
 
 class DataSpec(Spec):

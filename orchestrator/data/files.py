@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import zlib
 from collections.abc import Iterator
 from functools import cache
@@ -18,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from orchestrator.data.base import DataSpec
+from orchestrator.data.base import DataSpec, existing
 from orchestrator.errors import InputError, did_you_mean
 
 
@@ -52,9 +51,9 @@ class Spec(DataSpec):
 
     def _files(self) -> list[Path]:
         """The readable files, a folder's sorted by path."""
-        root = Path(os.path.expanduser(self.path))
-        if not os.path.exists(root):  # Path.exists() raises where the name is too long
-            raise InputError(f"data.path: {str(root)!r} does not exist (looked from {Path.cwd()})")
+        root = existing(self.path)
+        if root is None:
+            raise InputError(f"data.path: {self.path!r} does not exist (looked from {Path.cwd()})")
         inside = [file for file in sorted(root.rglob("*")) if file.is_file()] if root.is_dir() else [root]
         files = [file for file in inside if _suffix(file)]
         if not files:

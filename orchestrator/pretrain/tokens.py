@@ -7,7 +7,6 @@ locks, never goes stale, and two processes that make the same thing at once agre
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.data.base import DataSpec
+from orchestrator.data.base import DataSpec, existing
 from orchestrator.errors import InputError
 from orchestrator.pretrain.spec import TextSpec
 
@@ -66,9 +65,8 @@ def prepare(data: DataSpec, text: TextSpec, vocab_size: int, cache: Path) -> Spl
     tokenizer_file = _tokenizer_file(data, text, vocab_size, fingerprint, cache)
     try:
         content = tokenizer_file.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in its name
-        reason = getattr(error, "strerror", error)
-        raise InputError(f"text.tokenizer: {str(tokenizer_file)!r} cannot be read: {reason}") from error
+    except OSError as error:
+        raise InputError(f"text.tokenizer: {str(tokenizer_file)!r} cannot be read: {error.strerror}") from error
     key = _key(fingerprint, text.val_fraction, sha256(content).hexdigest())
     folder = cache / "tokens" / key
     if not folder.exists():
@@ -79,7 +77,10 @@ def prepare(data: DataSpec, text: TextSpec, vocab_size: int, cache: Path) -> Spl
 def _tokenizer_file(data: DataSpec, text: TextSpec, vocab_size: int, fingerprint: str, cache: Path) -> Path:
     """The given tokenizer.json, or a byte-level BPE of `vocab_size` learned from the training documents."""
     if text.tokenizer != "bpe":
-        return Path(os.path.expanduser(text.tokenizer))
+        given = existing(text.tokenizer)
+        if given is None:
+            raise InputError(f"text.tokenizer: {text.tokenizer!r} cannot be read: No such file")
+        return given
     file = cache / "tokenizers" / f"{_key(fingerprint, text.val_fraction, str(vocab_size))}.json"
     if not file.exists():
         learned = _learn_bpe((document for document, held in _split(data, text) if not held), vocab_size)

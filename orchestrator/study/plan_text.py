@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from orchestrator.data.base import existing
 from orchestrator.study.arms import settles
 from orchestrator.study.complaints import shown_key
 from search_spaces.domains import Choices
@@ -113,8 +113,7 @@ def _missing(plan: Plan) -> list[str]:
     sections = {id(section): section for cell in plan.cells for section in vars(cell.trial).values()}
     leaves = [item for section in sections.values() if isinstance(section, BaseModel) for item in vars(section).items()]
     named = {str(value) for key, value in leaves if isinstance(value, str | Path) and _names_file(key, str(value))}
-    # Path.exists() raises where the name is too long
-    return sorted(shown_key(path) for path in named if not os.path.exists(os.path.expanduser(path)))
+    return sorted(shown_key(path) for path in named if existing(path) is None)
 
 
 def _names_file(key: str, value: str) -> bool:
