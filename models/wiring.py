@@ -7,6 +7,7 @@ A kind in `models/topology` describes itself as one `Wiring`; `models/mixing.py`
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -55,8 +56,9 @@ def learned(
 class WiredSpec(TopologySpec):
     """A topology of this family: it says its wiring, the rest follows."""
 
+    @abstractmethod
     def wiring(self, depth: int) -> Wiring:
-        raise NotImplementedError
+        """The connections of `depth` blocks."""
 
     def num_coefficients(self, depth: int) -> int:
         return self.wiring(depth).num_coefficients

@@ -57,11 +57,14 @@ def find(family: str, kind: str) -> type[BaseModel]:
         raise InputError(f"no {family} of kind {kind!r}{did_you_mean(kind, names(family))}")
     try:
         spec = _spec(kind)
-    except Exception as error:  # whatever a stranger's module raises while it is imported
-        cause = " ".join(f"{type(error).__name__}: {error}".split())
+    except BaseException as error:  # whatever a stranger's module raises while it is imported, SystemExit too
+        cause = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         raise InputError(f"{family} kind {kind!r} cannot be imported: {cause}") from error
     if not (isinstance(spec, type) and issubclass(spec, base)):
         raise InputError(f"{family} kind {kind!r}: the module defines no class `Spec` derived from {base.__name__}")
+    missing = {*spec.__abstractmethods__, *(name for name in base.__class_vars__ if not hasattr(spec, name))}
+    if missing:
+        raise InputError(f"{family} kind {kind!r}: its Spec lacks {', '.join(sorted(missing))}")
     return spec
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -18,10 +19,10 @@ class OptimSpec(Spec):
     kind: str
     lr: float = Field(gt=0)
 
+    @abstractmethod
     def state_numbers(self) -> int:
         """Numbers of optimizer state for each trained parameter (AdamW: 2)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def build(self, network: torch.nn.Module) -> torch.optim.Optimizer:
         """The optimizer of `network`; topology coefficients get the same rate and no weight decay."""
-        raise NotImplementedError

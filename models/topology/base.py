@@ -10,6 +10,7 @@ torch: `build` does.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 from models.spec import Spec
@@ -35,10 +36,10 @@ class TopologySpec(Spec):
     def check_ready(self) -> None:
         """Raise ValueError, in one line, where a file that this topology names is not there."""
 
+    @abstractmethod
     def num_coefficients(self, depth: int) -> int:
         """How many numbers this topology adds to the network's trained parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def build(self, depth: int, width: int) -> Topology:
         """The module that connects `depth` blocks whose states have `width` features in the last dimension."""
-        raise NotImplementedError

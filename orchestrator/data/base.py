@@ -5,6 +5,7 @@ Every file in this folder defines one `Spec`; its name is its kind.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -26,13 +27,13 @@ class DataSpec(Spec):
 
     kind: str
 
+    @abstractmethod
     def documents(self) -> Iterator[str]:
         """The documents, in an order that depends on their content alone.
 
         Raises:
             InputError: missing, empty or unreadable input, in one line.
         """
-        raise NotImplementedError
 
     def fingerprint(self) -> str:
         """A hash of all that decides the documents: what is made from them is cached under it.

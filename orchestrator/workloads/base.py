@@ -7,6 +7,7 @@ defines one `Spec`; the file's name is its kind.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -72,12 +73,13 @@ class TrialSpec(FrozenSpec):
         return self.model_copy(update={"seed": seed})
 
     @property
+    @abstractmethod
     def total_steps(self) -> int:
         """The step of the last row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def estimate(self) -> Estimate:
-        raise NotImplementedError
+        """What it costs, by formula."""
 
     def check_workers(self, workers: int) -> None:
         """Raise ValueError, in one line, where so many workers cannot share this trial."""
@@ -89,6 +91,7 @@ class TrialSpec(FrozenSpec):
             ValueError: missing, empty or unreadable input, in one line.
         """
 
+    @abstractmethod
     def rows(self, place: Place) -> Iterator[Row]:
         """Train, from the newest valid checkpoint in `place.folder` where there is one.
 
@@ -97,7 +100,6 @@ class TrialSpec(FrozenSpec):
         Raises:
             Diverged: the loss became non-finite.
         """
-        raise NotImplementedError
 
 
 def cell_hash(trial: TrialSpec) -> str:

@@ -16,6 +16,8 @@ OUTSIDE = """'What this file is for.'
 from models.optim.base import OptimSpec
 class Spec(OptimSpec):
     decay: float = 0.5
+    def state_numbers(self): return 0
+    def build(self, network): return None
 """
 
 
@@ -84,6 +86,10 @@ def test_a_dotted_path_reaches_outside(outside: Path) -> None:
         ("nowhere.at.all", "'nowhere.at.all' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
         ("stranger.needy", "'stranger.needy' cannot be imported: ModuleNotFoundError: No module named 'not_installed'"),
         ("stranger.broken", "'stranger.broken' cannot be imported: RuntimeError: two lines"),
+        ("stranger.leaves", "'stranger.leaves' cannot be imported: SystemExit: 0"),
+        ("stranger.stops", "'stranger.stops' cannot be imported: KeyboardInterrupt"),
+        ("stranger.odd", "'stranger.odd' cannot be imported: Odd: x"),
+        ("stranger.bare", "optim kind 'stranger.bare': its Spec lacks build, state_numbers"),
         ("stranger.empty", "the module defines no class `Spec` derived from OptimSpec"),
         ("stranger.other", "the module defines no class `Spec` derived from OptimSpec"),
         ("stranger.instance", "the module defines no class `Spec` derived from OptimSpec"),
@@ -92,6 +98,10 @@ def test_a_dotted_path_reaches_outside(outside: Path) -> None:
 def test_what_is_not_a_kind_is_refused_in_one_line(outside: Path, kind: str, line: str) -> None:
     (outside / "needy.py").write_text("import not_installed\n")
     (outside / "broken.py").write_text("raise RuntimeError('two\\nlines')\n")
+    (outside / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    (outside / "stops.py").write_text("raise KeyboardInterrupt\n")
+    (outside / "odd.py").write_text("class Odd(BaseException): pass\nraise Odd('x')\n")
+    (outside / "bare.py").write_text("from models.optim.base import OptimSpec\nclass Spec(OptimSpec): pass\n")
     (outside / "empty.py").write_text("spec = 1\n")
     (outside / "other.py").write_text("from models.topology.base import TopologySpec\nclass Spec(TopologySpec): pass\n")
     (outside / "instance.py").write_text("Spec = 3\n")
@@ -99,6 +109,24 @@ def test_what_is_not_a_kind_is_refused_in_one_line(outside: Path, kind: str, lin
         kinds.find("optim", kind)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "base", "lacks"),
+    [
+        ("topology", "models.topology.base.TopologySpec", "build, num_coefficients"),
+        ("topology", "models.wiring.WiredSpec", "wiring"),
+        ("data", "orchestrator.data.base.DataSpec", "documents"),
+        ("workload", "orchestrator.workloads.base.TrialSpec", "default_metric, estimate, rows, total_steps"),
+    ],
+)
+def test_spec_that_leaves_out_what_its_family_needs_is_refused(
+    outside: Path, family: str, base: str, lacks: str
+) -> None:
+    module, _, name = base.rpartition(".")
+    (outside / "bare.py").write_text(f"from {module} import {name}\nclass Spec({name}): pass\n")
+    with pytest.raises(InputError, match=rf"^{family} kind 'stranger.bare': its Spec lacks {lacks}$"):
+        kinds.find(family, "stranger.bare")
 
 
 @pytest.mark.parametrize("value", ["sgd", 3, None, {}, {"kind": 3}, {"lr": 1e-3}])
