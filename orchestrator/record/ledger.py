@@ -135,17 +135,3 @@ class Ledger:
 
     def close(self) -> None:
         self._writer.close()
-
-
-def planned(arm: str, axes: Mapping[str, Any], trial: Any) -> dict[str, Any]:
-    """The event that makes a trial part of a study; `trial` is its spec."""
-    return {
-        "event": PLANNED,
-        "trial": trial.id,
-        "cell": trial.cell,
-        "arm": arm,
-        "axes": dict(axes),
-        "seed": trial.seed,
-        "steps": trial.total_steps,
-        "spec": trial.model_dump(mode="json"),
-    }

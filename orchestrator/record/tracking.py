@@ -163,6 +163,11 @@ class Runs:
         run = self._client.create_run(self._experiment, round(started * 1000), dict(tags), run_name=name)
         return Run(run.info.run_id, tags=dict(tags))
 
+    def find_all(self) -> dict[str, Run]:
+        """The runs of all trials that have one, by the trial's id."""
+        found = [] if self.new else self._search({names.ROLE: names.TRIAL})
+        return {run.tags[names.TRIAL_ID]: run for run in reversed(found)}  # of two, the later
+
     def find(self, trial: str) -> Run | None:
         """The run of a trial, if it has one."""
         found = self._search({names.ROLE: names.TRIAL, names.TRIAL_ID: trial})

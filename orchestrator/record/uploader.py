@@ -89,11 +89,13 @@ class Upload:
         self.state = ""  # the last one sent
         self.sure = sure  # that all this is what MLflow has
 
-    def load(self) -> None:
-        """Believe what was kept of a run that was closed; any other may have got more than was written down."""
+    def load(self, run: Run, believe: bool) -> None:
+        """Take up a run. What was kept of one that was closed is true; any other may have got more."""
+        self.run, self.sure = run, False
         kept = _read_json(self.folder / UPLOADED_FILE)
-        if kept.get("state") in ENDED:
-            self.state, self.sure = kept["state"], True
+        ended = kept.get("state") in ENDED and kept.get("run") == run.id and isinstance(kept.get("step"), int)
+        if believe and ended:
+            self.step, self.state, self.sure = kept["step"], kept["state"], True
 
     def sent(self, run: Run, step: int, state: str) -> None:
         self.run, self.step, self.state, self.sure = run, step, state, True
@@ -107,7 +109,6 @@ class Uploader:
         self._home, self._study = home, study
         self._folder = home / "studies" / study
         self._history = History(self._folder)
-        self._before = {record.id for record in self._history.trials.values() if record.state != PLANNED}
         self._open = set(unsent(home, study, self._history))
         self._uploads: dict[str, Upload] = {}
         self._runs: Runs | None = None
@@ -151,21 +152,20 @@ class Uploader:
         return runs
 
     def _load(self, runs: Runs) -> None:
-        """Take up what an earlier uploader did."""
+        """Take up what an earlier uploader did. A trial that has no run by now gets it from this one."""
         mine = {"store": redacted(uri_of(self._home)), "run": runs.parent.id}
         here = _read_json(self._folder / UPLOADED_FILE) == mine
-        for trial in self._before:
-            upload = self._uploads[trial] = Upload(self._folder / "trials" / trial, sure=runs.new)
-            if here:
-                upload.load()
-            else:  # what it says is about another store
-                (upload.folder / UPLOADED_FILE).unlink(missing_ok=True)
+        for trial, run in runs.find_all().items():
+            self._uploads[trial] = Upload(self._folder / "trials" / trial, sure=True)
+            self._uploads[trial].load(run, believe=here)
+        for trial in () if here else self._history.trials:  # what they say is about another store
+            (self._folder / "trials" / trial / UPLOADED_FILE).unlink(missing_ok=True)
         (self._folder / UPLOADED_FILE).write_text(json.dumps(mine))
 
     def _send(self, runs: Runs, record: Record, upload: Upload) -> None:
         run, step = upload.run, upload.step
         if not upload.sure:
-            run = runs.find(record.id)
+            run = run or runs.find(record.id)
             step = runs.last_step(run) if run else -1
         over = record.state != names.RUNNING
         rows = [row for row in (spool.rows(upload.folder) if over else upload.tail.read()) if row["step"] > step]

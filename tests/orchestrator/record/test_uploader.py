@@ -36,7 +36,7 @@ class Study:
     def __init__(self, home, name):
         self.home, self.name = home, name
         self.folder = home / "studies" / name
-        self.folder.mkdir(parents=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "study.toml").write_text("name = 'x'\n")
         self.ledger = Ledger(self.folder)
         self.ledger.write(ATTEMPT, attempt=1, study={names.ROLE: names.STUDY, names.STUDY_NAME: name})
@@ -160,6 +160,34 @@ def test_an_uploader_that_was_killed_before_it_wrote_down_what_it_sent(study, ho
     Uploader(home, study.name).look()
     assert len(study.runs(client)) == 1
     assert [step for step, _, _ in study.points(client, "c-s0")] == [0, 10, 20]
+
+
+@pytest.mark.parametrize("kept", ["kept", "lost"])
+def test_a_study_whose_ledger_was_deleted_keeps_one_run_a_trial(study, home, client, kept):
+    for trial in ("c-s0", "c-s1"):
+        study.plan(trial)
+        study.start(trial)
+        study.rows(trial, 0, 10)
+        study.ledger.write(FINISHED, trial=trial, step=10)
+    Uploader(home, study.name).look()
+    (study.folder / "ledger.jsonl").unlink()
+    if kept == "lost":
+        (study.folder / "uploaded.json").unlink()
+    again = Study(home, study.name)
+    follower = Uploader(home, study.name)
+    for trial in ("c-s0", "c-s1", "c-s2"):
+        again.plan(trial)
+        again.start(trial)
+        again.rows(trial, 0)
+        follower.look()
+        again.rows(trial, 10, 20)
+        again.ledger.write(FINISHED, trial=trial, step=20)
+        follower.look()
+        assert [step for step, _, _ in again.points(client, trial)] == [0, 10, 20]
+        assert again.runs(client)[trial].info.status == FINISHED.upper()
+    experiment = client.get_experiment_by_name(study.name).experiment_id
+    assert len(client.search_runs([experiment])) == 4  # the study's own and three trials
+    assert again.unsent() == []
 
 
 def test_values_that_are_not_finite_are_counted_not_logged(study, home, client):
