@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-NEAR = 16  # rows that each step reads for itself
-BLOCK = 32  # rows whose sums take in all rows before them at once; rows in one chunk of memory at most
+NEAR = 16  # rows that each step reads for itself, at most; a power of two
+BLOCK = 32  # rows whose sums take in all rows before them at once; rows in one chunk, at most; a power of two
 PARTS = 16  # parts of a row that processor cores can share: a matrix-vector product alone runs on one
 PAD = 64  # numbers between two rows: rows a power of two apart would share cache sets
 SLICE = 2**18  # numbers of a half-precision part that are widened at once
@@ -54,8 +54,9 @@ def rows_in(memory: Tensor, start: int, count: int, shape: torch.Size) -> Chunk:
 class Recursion:
     """Rows r_0 .. r_{N-1}, each known after those before it, and the sums s_n = sum_{i<n} w_in r_i, n = 1..N.
 
-    Where BLOCK divides n, rows [0, n) are added to the sums of the next BLOCK rows; where only NEAR does, rows
-    [n - NEAR, n) to the next NEAR; other n read the rows since then. So a row is read some NEAR / 2 + N / BLOCK times.
+    At a multiple n of NEAR, with B the largest power of two that divides n: where B < BLOCK, rows [n - B, n) are added
+    to the sums of the next B rows; else rows [0, n) to the next BLOCK. Each step reads the rows since then for itself.
+    So each pair of rows meets once, and a row is read some NEAR / 2 + N / BLOCK times, not N / 2.
 
     What a step reads is laid out when its memory is: between large blocks, whose data fill the caches, Python is slow.
     """
@@ -63,7 +64,7 @@ class Recursion:
     def __init__(self, weights: Tensor, shape: torch.Size, dtype: torch.dtype, first: int) -> None:
         """`weights` (N+1, N+1), upper triangular; states of `shape` and `dtype`; memory for `first` rows, then doubled.
 
-        Blocks of rows must not straddle two pieces of memory: `first` divides BLOCK.
+        `first` is a power of two, so that no block of rows straddles two pieces of memory, or N.
         """
         self.last = weights.shape[0] - 1
         self.shape, self.dtype, self.first = shape, dtype, first
@@ -107,8 +108,8 @@ class Recursion:
         return found
 
     def _add_block(self, n: int) -> None:
-        """Add rows [0, n) or [n - NEAR, n) to the sums of the rows from n on."""
-        first, count = (n - NEAR, NEAR) if n % BLOCK else (0, BLOCK)
+        count = min(n & -n, BLOCK)
+        first = n - count if count < BLOCK else 0
         target = self.chunks[-1]
         sums = target.flat[n - target.start :][:count]  # (T, D)
         beta = min(first, 1)
@@ -159,7 +160,7 @@ class Gradients:
         if torch.is_grad_enabled():
             raise NotImplementedError("the mix of states has no second derivative: create_graph is not supported")
         self.task = torch._C._current_graph_task_id()
-        first = min(BLOCK, 1 << max(self.last // 2, 1).bit_length() - 1)  # few: activations fill memory now, not later
+        first = 8 if self.last >= 16 else 4  # few: activations fill the memory now, and less with every step
         self.recursion = Recursion(self.weights.flip(0, 1).T, self.shape, self.dtype, first)  # r_n = G_{K-n}
         self.pending: list[Tensor] = []  # h_i, i descending, whose products are yet to be taken
         wide = torch.promote_types(self.weights.dtype, self.dtype)

@@ -1,13 +1,15 @@
 """What mixing costs: forward + backward of ANCRe against the cascaded network, as medians of interleaved ratios.
 
-    python tests/benchmarks/mix.py              # both set-ups below
+    python tests/benchmarks/mix.py              # the set-ups below
     python tests/benchmarks/mix.py --case llama --rounds 60 --threads 2
 
 llama: the 8 blocks of LLaMA-60M (width 512, FFN 1376, 8 heads), batch 2 x 256 positions; no embedding, no head.
-mlp:   64 blocks, each 4 times (linear 256 -> 256, SiLU), batch 512.
+mlp:   64 blocks of the paper's reinforcement-learning networks (section 5.3), batch 512: each a 4-layer MLP of width
+       256, 4 times (linear, layer norm, SiLU).
+bare-mlp: the same without the layer norms, where the mix weighs more.
 
 Every arm runs the same block modules on the same input, one run each per round, in random order: a run inherits the
-allocator's and the caches' state from the one before. `loop` is the term-by-term sum under autograd; `bare` is the
+allocator's and the caches' state from the one before. `loop` is the term-by-term sum under autograd; `plain` is the
 cascaded network as a loop over blocks, without `Stack`.
 """
 
@@ -16,6 +18,8 @@ from __future__ import annotations
 import argparse
 import platform
 from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
 from random import Random
 from statistics import median
 from time import perf_counter, process_time
@@ -30,6 +34,7 @@ from models.stack import Stack
 from models.topology import ancre, cascaded
 
 Forward = Callable[[Tensor], Tensor]
+CLOCKS = {"wall": perf_counter, "cpu": process_time}
 
 
 def llama() -> tuple[list[nn.Module], Tensor, tuple[Tensor, ...]]:
@@ -37,11 +42,15 @@ def llama() -> tuple[list[nn.Module], Tensor, tuple[Tensor, ...]]:
     return [Block(spec) for _ in range(8)], torch.randn(2, 256, 512), rotation(256, 64, 1e4, torch.device("cpu"))
 
 
-def mlp() -> tuple[list[nn.Module], Tensor, tuple[Tensor, ...]]:
-    def block() -> nn.Module:
-        return nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.SiLU())))
+def mlp(norm: bool = True) -> tuple[list[nn.Module], Tensor, tuple[Tensor, ...]]:
+    def layer() -> list[nn.Module]:
+        return [nn.Linear(256, 256), nn.LayerNorm(256), nn.SiLU()] if norm else [nn.Linear(256, 256), nn.SiLU()]
 
-    return [block() for _ in range(64)], torch.randn(512, 256), ()
+    blocks: list[nn.Module] = [nn.Sequential(*layer(), *layer(), *layer(), *layer()) for _ in range(64)]
+    return blocks, torch.randn(512, 256), ()
+
+
+CASES = {"llama": llama, "mlp": mlp, "bare-mlp": partial(mlp, norm=False)}
 
 
 def term_by_term(blocks: list[nn.Module], topology: Mix, args: tuple[Tensor, ...]) -> Forward:
@@ -59,7 +68,7 @@ def term_by_term(blocks: list[nn.Module], topology: Mix, args: tuple[Tensor, ...
     return forward
 
 
-def bare(blocks: list[nn.Module], args: tuple[Tensor, ...]) -> Forward:
+def plain_loop(blocks: list[nn.Module], args: tuple[Tensor, ...]) -> Forward:
     def forward(x: Tensor) -> Tensor:
         for block in blocks:
             x = x + block(x, *args)
@@ -80,23 +89,19 @@ def peak(forward: Forward, x: Tensor, g: Tensor) -> int:
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
         forward(x).backward(g)
-    held = top = 0
-    for event in profile.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            top = max(top, held)
-    return top
+    events = profile.profiler.kineto_results.events()
+    return max(accumulate(event.nbytes() for event in events if event.name() == "[memory]"))
 
 
 def measure(case: str, rounds: int, clock: Callable[[], float]) -> None:
     torch.manual_seed(0)
-    blocks, x, args = {"llama": llama, "mlp": mlp}[case]()
+    blocks, x, args = CASES[case]()
     depth, width = len(blocks), x.shape[-1]
     x.requires_grad_()
     g = torch.randn_like(x)
     stacks = {spec.kind: Stack(blocks, spec, width=width, returns="branch") for spec in (cascaded.Spec(), ancre.Spec())}
     arms: dict[str, Forward] = {kind: (lambda x, stack=stack: stack(x, *args)) for kind, stack in stacks.items()}
-    arms["bare"] = bare(blocks, args)
+    arms["plain"] = plain_loop(blocks, args)
     arms["loop"] = term_by_term(blocks, stacks["ancre"].topology, args)
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     names = list(arms)
@@ -121,17 +126,15 @@ def measure(case: str, rounds: int, clock: Callable[[], float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", choices=["llama", "mlp"], action="append")
+    parser.add_argument("--case", choices=CASES, action="append")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: for a busy machine, with 1 thread"
-    )
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for a busy machine, with 1 thread")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"torch {torch.__version__} on {platform.processor() or platform.machine()}, {platform.python_version()}")
-    for case in options.case or ["llama", "mlp"]:
-        measure(case, options.rounds, perf_counter if options.clock == "wall" else process_time)
+    for case in options.case or CASES:
+        measure(case, options.rounds, CLOCKS[options.clock])
 
 
 if __name__ == "__main__":
