@@ -44,7 +44,7 @@ class Progress:
         self._steps = sum(record.step for record in sweep.members)  # done before this attempt
         self._told = 0  # failed and diverged trials that had their line
         self._silent: set[str] = set()  # trials that had their line for that
-        self._next_line = 0.0
+        self._next_line = self._began + LINE_EVERY
 
     # --- what there is to say ------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Any
 
 from analysis.names import DIVERGED
-from orchestrator.record.ledger import ENDED, History, Record, planned
+from orchestrator.record.ledger import ENDED, PLANNED, History, Record
 from orchestrator.study.cells import Cell
 from orchestrator.study.plan import Plan
 from search_spaces.domains import Choices, Domain, same
@@ -69,9 +69,9 @@ class Supply:
         for seed in self._study.seeds:
             record = self._records.get(cell.trial_id(seed))
             if record is None:
-                event = planned(cell.arm, cell.axes, cell.trial.with_seed(seed))
+                event = _planned(cell, seed)
                 self._new.append(event)
-                record = self._records[cell.trial_id(seed)] = Record.of(event)
+                record = self._records[event["trial"]] = Record.of(event)
             self.members.append(record)
             if record.state not in ENDED:
                 self._queue.append(record)
@@ -111,6 +111,20 @@ class Supply:
             value = self.value(self._study.cell(record.arm, record.axes))
             if value is not None:
                 sampler.tell(record.axes, value)
+
+
+def _planned(cell: Cell, seed: int) -> dict[str, Any]:
+    """The event that makes a trial part of a study."""
+    return {
+        "event": PLANNED,
+        "trial": cell.trial_id(seed),
+        "cell": cell.id,
+        "arm": cell.arm,
+        "axes": cell.axes,
+        "seed": seed,
+        "steps": cell.trial.total_steps,
+        "spec": cell.trial.with_seed(seed).model_dump(mode="json"),
+    }
 
 
 def _in_turns(cells: Iterable[Cell]) -> Iterator[Cell]:

@@ -138,6 +138,7 @@ def test_progress_says_what_runs_and_what_is_left(attempt, capfd):
     assert progress.headline() == "by-hand: 2/4 done, 1 running, 1 left, 1 diverged"
     assert list(progress.running()) == [f"{WORKLOAD} {running.id}  step 4/10  train/loss 1.235"]
     progress.tick()
+    progress._next_line = 0.0
     progress.tick()
     said = capfd.readouterr().err.splitlines()
     assert said[0] == f"diverged: {WORKLOAD} {bad.id} at step 0: train/loss is not finite at step 7"
