@@ -81,7 +81,7 @@ class Recursion:
         if n % NEAR == 0 and n < self.last:
             self._add_block(n)
         for sums, weights, known, beta in self.readings[n]:
-            torch.baddbmm(sums, weights, known, beta=beta, out=sums)  # `out=`: autocast does not round the states
+            torch.baddbmm(sums, weights, known, beta=beta, out=sums)  # `out=`: autocast leaves it alone; TF32 would not
         return self.rows[n]
 
     def _open(self, n: int) -> None:
@@ -187,7 +187,7 @@ class Gradients:
         products = self.products[states.start : states.stop, chunk.start : stop]
         gradients = chunk.parts[:, : stop - chunk.start]
         part = gradients.shape[2]
-        width = part if self.dtype.itemsize >= 4 else SLICE
+        width = max(part, 1) if self.dtype.itemsize >= 4 else SLICE  # an empty batch has parts of 0
         for first in range(0, part, width):
             h = states.parts[:, :, first : first + width].to(products.dtype)
             g = gradients[:, :, first : first + width].to(products.dtype)

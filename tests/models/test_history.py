@@ -142,6 +142,12 @@ def test_states_that_are_not_contiguous(network: Stack) -> None:
     torch.testing.assert_close(x.grad, copied.grad)
 
 
+def test_an_empty_batch(network: Stack) -> None:
+    out = network(torch.zeros(0, 4))
+    assert out.shape == (0, 4)
+    assert all((grad == 0).all() for grad in gradients(network, out.sum()))
+
+
 def test_autocast_keeps_the_mix_close_to_float32(network: Stack) -> None:
     x = torch.randn(3, 4)
     with torch.autocast("cpu", torch.bfloat16):
