@@ -53,7 +53,7 @@ class Spec(TrialSpec):
 
     def rows(self, place: Place) -> Iterator[Row]:
         kept = place.folder / "checkpoints" / "step"
-        first = int(kept.read_text()) + 1 if kept.exists() else 1
+        first = int(kept.read_text()) if kept.exists() else 1  # the row of its checkpoint may not have been written
         with (place.folder / "starts").open("a") as file:
             file.write(f"{first}\n")
         for step in range(first, self.train.steps + 1):

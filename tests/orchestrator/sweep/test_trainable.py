@@ -28,6 +28,12 @@ def job(tmp_path):
     return make
 
 
+def go_on_from(folder, step):
+    """Leave the checkpoint of a trial that goes on with the row of this step."""
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    (folder / "checkpoints" / "step").write_text(str(step))
+
+
 def test_a_job_survives_the_way_to_its_process(job):
     sent = job(rungs=[2, 4])
     assert Job(**json.loads(sent.text())) == sent
@@ -48,8 +54,7 @@ def test_only_rungs_are_worth_a_word_to_tune(job):
 
 def test_a_rung_between_two_rows_counts_at_the_next_one(job, tmp_path):
     run = Run(job(rungs=[2, 3]))
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "step").write_text("3")  # it goes on at step 4
+    go_on_from(tmp_path, 4)
     said = [run.due(row) for row in run.rows()]
     assert [report and report[STEP] for report in said] == [4, None, None]
 
@@ -57,6 +62,7 @@ def test_a_rung_between_two_rows_counts_at_the_next_one(job, tmp_path):
 def test_a_trial_that_was_killed_after_its_last_step_knows_its_values(job, tmp_path):
     first = Run(job())
     list(first.rows())
+    go_on_from(tmp_path, 7)
     second = Run(job())
     assert list(second.rows()) == []
     assert second.last_report() == first.last_report()
@@ -67,8 +73,7 @@ def test_a_resumed_trial_keeps_what_only_early_rows_had(job, tmp_path):
     written.append(1, 1.0, {"train/loss": 1.0, "early": 7.0})
     written.append(3, 3.0, {"train/loss": 1.0, "late": 7.0})
     written.close()
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "step").write_text("2")
+    go_on_from(tmp_path, 3)
     run = Run(job())
     list(run.rows())
     assert run.last_report()[METRICS].keys() == {"train/loss", "early", "twice"}  # step 3 was computed again
