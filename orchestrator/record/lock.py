@@ -48,7 +48,7 @@ def owner(folder: Path) -> Owner | None:
     """The driver that runs a study now; None where there is none, or only one that was killed."""
     try:
         found = Owner(**json.loads((folder / LOCK_FILE).read_bytes()))
-    except (OSError, ValueError, TypeError):  # none, empty or torn: its writer was killed
+    except (OSError, ValueError, TypeError, RecursionError):  # none, empty or torn: its writer was killed
         return None
     return found if found.alive() else None
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from analysis import names
 from analysis.store import redacted
+from orchestrator.errors import InputError
 from orchestrator.record import environment, spool
 from orchestrator.record.ledger import ENDED, PLANNED, History, Record
 from orchestrator.record.spool import ERROR_FILE
@@ -72,10 +73,10 @@ def _store_exists(home: Path) -> bool:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):  # never written, or its writer was killed
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):  # never written, or its writer was killed
         return {}
-    return found
+    return found if isinstance(found, dict) else {}
 
 
 class Upload:
@@ -113,7 +114,7 @@ class Uploader:
         self._uploads: dict[str, Upload] = {}
         self._runs: Runs | None = None
         self._attempt = 0  # of the study, when the store was opened
-        self.refused = ""  # why MLflow will never take something
+        self._refused: dict[str, str] = {}  # trial -> why it cannot be sent
 
     def look(self) -> None:
         """Send what is new. Raises what MLflow raises; what was sent until then is not sent again."""
@@ -128,13 +129,27 @@ class Uploader:
             self._uploads[trial] = Upload(upload.folder, sure=False)  # until this one has gone well
             try:
                 self._send(self._runs, record, upload)
-                self._uploads[trial] = upload
             except _failures() as error:
-                if getattr(error, "error_code", "") not in REFUSED:
+                if not _lasting(error, upload.folder):
                     raise
-                self.refused = f"trial {trial}: {error}"
+                self._refuse(trial, f"trial {trial}: {_reason(error)}")
+            else:
+                self._uploads[trial] = upload
+                self._refused.pop(trial, None)
             if record.state != names.RUNNING:
                 self._open.discard(trial)
+
+    @property
+    def refused(self) -> str:
+        """Why a trial cannot be sent, and how many more there are; empty where all can."""
+        more = len(self._refused) - 1
+        first = next(iter(self._refused.values()), "")
+        return f"{first} (and {more} more, see uploader.log)" if more > 0 else first
+
+    def _refuse(self, trial: str, why: str) -> None:
+        if self._refused.get(trial) != why:
+            print(redacted(why), file=sys.stderr, flush=True)
+        self._refused[trial] = why
 
     def close(self) -> None:
         """Close the study's own run."""
@@ -163,12 +178,13 @@ class Uploader:
         (self._folder / UPLOADED_FILE).write_text(json.dumps(mine))
 
     def _send(self, runs: Runs, record: Record, upload: Upload) -> None:
+        over = record.state != names.RUNNING
+        rows = spool.rows(upload.folder) if over else upload.tail.read()
         run, step = upload.run, upload.step
         if not upload.sure:
             run = run or runs.find(record.id)
             step = runs.last_step(run) if run else -1
-        over = record.state != names.RUNNING
-        rows = [row for row in (spool.rows(upload.folder) if over else upload.tail.read()) if row["step"] > step]
+        rows = [row for row in rows if row["step"] > step]
         if not rows and record.state == upload.state:
             return
         tags = {names.STATE: record.state, names.CAUSE: record.cause}
@@ -188,8 +204,10 @@ class Uploader:
 
     def _last_tags(self, folder: Path) -> dict[str, str]:
         """What is known of a trial once it has run."""
-        described = _read_json(folder / names.ENVIRONMENT_FILE)  # none where the trial had no row
-        tags = environment.tags(described) if described else {}
+        try:
+            tags = environment.tags(_read_json(folder / names.ENVIRONMENT_FILE))
+        except (KeyError, TypeError):  # none where the trial had no row
+            tags = {}
         if found := non_finite(spool.rows(folder)):
             tags[names.NON_FINITE] = json.dumps(found)[: names.SPEC_LIMIT]
         return tags
@@ -246,11 +264,19 @@ def _failures() -> tuple[type[Exception], ...]:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return MlflowException, SQLAlchemyError, OSError
+    return MlflowException, SQLAlchemyError, OSError, InputError
+
+
+def _lasting(error: Exception, folder: Path) -> bool:
+    """Whether asking again would not help: a file in the trial's `folder` is damaged, or MLflow refuses it."""
+    ours = isinstance(error, OSError) and str(error.filename or "").startswith(str(folder))
+    return ours or isinstance(error, InputError) or getattr(error, "error_code", "") in REFUSED
 
 
 def _reason(error: BaseException) -> str:
     """The first cause in one line: MLflow wraps "connection refused" four times."""
+    if isinstance(error, InputError):
+        return str(error)
     while cause := error.__cause__ or error.__context__:
         error = cause
     return " ".join(str(error).split())[:300]

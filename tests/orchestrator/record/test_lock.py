@@ -66,7 +66,7 @@ def test_an_owner_on_another_machine_counts_as_alive(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', "5", "[" * 100_000, "\0"], ids=range(7))
 def test_a_torn_lock_is_no_lock(tmp_path, content):
     (tmp_path / lock.LOCK_FILE).write_text(content)
     assert lock.owner(tmp_path) is None

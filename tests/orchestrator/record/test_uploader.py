@@ -229,6 +229,50 @@ def test_another_store_gets_everything(study, home, tmp_path, monkeypatch):
     assert [step for step, _, _ in study.points(MlflowClient(tracking.uri_of(home)), "c-s0")] == [0]
 
 
+@pytest.mark.parametrize("state", [RUNNING, FINISHED])
+def test_a_damaged_trial_is_named_and_the_others_are_sent(study, home, client, state, capfd):
+    for trial in ("a-s0", "b-s0", "c-s0", "d-s0"):
+        study.plan(trial)
+        study.start(trial)
+        study.rows(trial, 0)
+        if state == FINISHED:
+            study.ledger.write(FINISHED, trial=trial, step=0)
+    rows = study.folder / "trials" / "a-s0" / "rows.jsonl"
+    good = rows.read_text()
+    rows.write_text(good + "garbage\n")
+    study.rows("b-s0", 10)
+    (study.folder / "trials" / "b-s0" / "rows.jsonl").write_text('{"x":1}\n')
+    follower = Uploader(home, study.name)
+    follower.look()
+    follower.look()
+    assert study.runs(client).keys() == {"c-s0", "d-s0"}
+    assert follower.refused.startswith(f"trial a-s0: {rows}, line 2: not JSON: 'garbage'; delete the line")
+    assert follower.refused.endswith("(and 1 more, see uploader.log)")
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("trial ")]
+    assert [line.split(", ")[0].rsplit("/", 2)[1] for line in said] == ["a-s0", "b-s0"]  # once each
+    assert study.unsent()[:2] == ["a-s0", "b-s0"]
+    rows.write_text(good)
+    Uploader(home, study.name).look()
+    assert study.runs(client).keys() == {"a-s0", "c-s0", "d-s0"}
+
+
+@pytest.mark.parametrize("content", ["[1]", "5", "{", "[" * 100_000, '{"run": 5}'], ids=range(5))
+def test_damaged_side_files_are_as_good_as_none(study, home, client, content):
+    folder = study.plan("c-s0")
+    study.start("c-s0")
+    study.rows("c-s0", 0, 10)
+    study.ledger.write(FINISHED, trial="c-s0", step=10)
+    for path in (folder / "uploaded.json", folder / "environment.json", study.folder / "uploaded.json"):
+        path.write_text(content)
+    assert study.unsent() == ["c-s0"]
+    Uploader(home, study.name).look()
+    for path in (folder / "uploaded.json", study.folder / "uploaded.json"):
+        path.write_text(content)
+    Uploader(home, study.name).look()
+    assert study.unsent() == [] and len(study.runs(client)) == 1
+    assert [step for step, _, _ in study.points(client, "c-s0")] == [0, 10]
+
+
 def start_child(home, study):
     command = [sys.executable, "-m", "orchestrator.record.uploader", str(home), study.name]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
