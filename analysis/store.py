@@ -217,14 +217,37 @@ def default_home() -> Path:
     return Path(os.environ.get("ANCRE_HOME") or "ancre-home")
 
 
-def default_uri() -> str:
-    """MLFLOW_TRACKING_URI, else the sqlite file in the home folder."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default_home().absolute() / 'mlflow.db'}"
+def default_uri(home: Path | None = None) -> str:
+    """MLFLOW_TRACKING_URI, else the sqlite file in the home folder (`default_home`).
+
+    Raises:
+        QueryError: a sqlite URI cannot say where that file is.
+    """
+    if given := os.environ.get("MLFLOW_TRACKING_URI"):
+        return given
+    path = (home or default_home()).absolute() / "mlflow.db"
+    if not _PLAIN_SQLITE.fullmatch(uri := f"sqlite:///{path}"):
+        raise QueryError(
+            f"MLflow's store cannot be at {str(path)!r}: ? and % mean something else in its URI; "
+            "rename the folder, choose another home, or set MLFLOW_TRACKING_URI"
+        )
+    return uri
 
 
-def redacted(uri: str) -> str:
-    """A URI without the password in it."""
-    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", uri)
+_PLAIN_SQLITE = re.compile(r"sqlite:///([^?%]+)", re.DOTALL)
+_LOGIN = re.compile(r"(?<!sqlite)://.*@", re.DOTALL)  # up to the last @: a password may hold any of / : @
+_SECRET = re.compile(r"([\w-]*(?:password|passwd|pwd|token|secret|key)[\w-]*=)[^&\s'\"]+", re.IGNORECASE)
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """The file of a sqlite URI; None for a server, and where only SQLAlchemy knows which file is meant."""
+    found = _PLAIN_SQLITE.fullmatch(uri)
+    return Path(found[1]) if found else None
+
+
+def redacted(text: str) -> str:
+    """A URI, or a text with URIs in it, without logins and secrets. Of a text, too much may go."""
+    return _SECRET.sub(r"\1***", _LOGIN.sub("://***@", text))
 
 
 def near(word: str, known: Iterable[str]) -> str:

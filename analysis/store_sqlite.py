@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from analysis.store import Points, QueryError, RawRun
+from analysis.store import Points, QueryError, RawRun, sqlite_file
 
 REVISIONS = {"dc11669786a5"}  # of MLflow's schema (table alembic_version): 3.17
 BUSY_SECONDS = 20.0  # a writer may hold the file for seconds
@@ -35,9 +35,9 @@ class SqliteBackend:
         Raises:
             QueryError: there is no such file, or it is no MLflow store.
         """
-        if not uri.startswith("sqlite:///") or "?" in uri:
+        path = sqlite_file(uri)
+        if path is None:
             return None
-        path = Path(uri.removeprefix("sqlite:///"))
         if not path.is_file():
             raise QueryError(f"no store at {path}: no study was recorded there yet")
         connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=BUSY_SECONDS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,8 @@ from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
 from analysis import names
+from analysis.store import QueryError, default_uri, sqlite_file
+from orchestrator.errors import InputError
 from orchestrator.record.ledger import Record
 
 if TYPE_CHECKING:
@@ -45,8 +46,19 @@ STATUS = {
 
 
 def uri_of(home: Path) -> str:
-    """MLFLOW_TRACKING_URI, or the sqlite file in the home folder."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.absolute() / 'mlflow.db'}"
+    """MLFLOW_TRACKING_URI, or the sqlite file in the home folder.
+
+    Raises:
+        InputError: no sqlite file can be there.
+    """
+    try:
+        uri = default_uri(home)
+    except QueryError as error:
+        raise InputError(str(error)) from error
+    file = sqlite_file(uri)
+    if file is not None and file.is_dir():  # MLflow would try to open it for minutes
+        raise InputError(f"{file} is a folder where MLflow's database should be: move it away")
+    return uri
 
 
 def safe_name(name: str) -> str:

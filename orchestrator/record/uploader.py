@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import names
-from analysis.store import redacted
+from analysis.store import redacted, sqlite_file
 from orchestrator.errors import InputError
 from orchestrator.record import environment, spool
 from orchestrator.record.ledger import ENDED, PLANNED, History, Record
@@ -67,8 +67,8 @@ def unsent(home: Path, study: str, history: History) -> list[str]:
 
 
 def _store_exists(home: Path) -> bool:
-    uri = uri_of(home)
-    return not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///")).exists()
+    file = sqlite_file(uri_of(home))
+    return file is None or file.exists()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

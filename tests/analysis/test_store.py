@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis import names, store_mlflow, store_sqlite
-from analysis.store import QueryError, Store, default_uri, local_folder, near, open_store, redacted
+from analysis.store import QueryError, Store, default_uri, local_folder, near, open_store, redacted, sqlite_file
 from analysis.store_mlflow import MlflowBackend
 from analysis.store_sqlite import SqliteBackend
 
@@ -142,9 +142,39 @@ def test_where_the_store_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert default_uri() == f"sqlite:///{tmp_path}/mlflow.db"
 
 
-def test_passwords_are_not_shown() -> None:
-    assert redacted("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
-    assert redacted("sqlite:////tmp/a.db") == "sqlite:////tmp/a.db"
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://***@host/db"),
+        ("http://user:p@ss@h", "http://***@h"),
+        ("https://secret@h/", "https://***@h/"),
+        ("http://u:se/cret@h", "http://***@h"),
+        ("http://user:p@ss:w/rd@127.0.0.1:9", "http://***@127.0.0.1:9"),
+        ("postgresql://h/x?user=u&password=secret&a=b", "postgresql://h/x?user=u&password=***&a=b"),
+        ("http://h/x?api_key=secret&TOKEN=secret", "http://h/x?api_key=***&TOKEN=***"),
+        ("no answer from http://u:se cret@h: timed out", "no answer from http://***@h: timed out"),
+        ("sqlite:////tmp/me@home/a.db", "sqlite:////tmp/me@home/a.db"),
+        ("http://h:5000", "http://h:5000"),
+    ],
+)
+def test_no_secret_is_shown(uri: str, shown: str) -> None:
+    assert redacted(uri) == shown
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%41", "50%"])
+def test_a_home_that_a_sqlite_uri_cannot_name_is_refused(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(QueryError, match="rename the folder, choose another home, or set MLFLOW_TRACKING_URI"):
+        default_uri(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a#b", "a&b", "a b", "a@b:c", "ü", "a'b\"c", "a+b;c"])
+def test_sqlalchemy_opens_the_file_that_we_open(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    from sqlalchemy.engine import make_url
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    uri = default_uri(tmp_path / name)
+    assert make_url(uri).database == str(sqlite_file(uri)) == str(tmp_path / name / "mlflow.db")
 
 
 def test_artifact_folders() -> None:

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from analysis import names
+from orchestrator.errors import InputError
 from orchestrator.record import tracking, uploader
 from orchestrator.record.ledger import ATTEMPT, FAILED, FINISHED, PAUSED, PLANNED, RUNNING, History, Ledger
 from orchestrator.record.spool import Spool
@@ -290,6 +291,20 @@ def test_a_dead_server_is_given_up(study, home, monkeypatch):
     out, err = start_child(home, study).communicate("finish\n", timeout=60)
     assert out == "[Errno 111] Connection refused\n" and err == ""
     assert study.unsent() == ["c-s0"]
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_folder_in_the_place_of_the_store_is_named(tmp_path, monkeypatch, given):
+    (tmp_path / "mlflow.db").mkdir()
+    if given:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    with pytest.raises(InputError, match=f"{tmp_path}/mlflow.db is a folder where MLflow's database should be"):
+        tracking.uri_of(tmp_path)
+
+
+def test_a_home_that_a_sqlite_uri_cannot_name_is_refused(tmp_path):
+    with pytest.raises(InputError, match="MLflow's store cannot be at"):
+        tracking.uri_of(tmp_path / "a?b")
 
 
 def test_the_uploader_ends_with_its_driver(study, home):
