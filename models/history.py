@@ -81,7 +81,7 @@ class Recursion:
         if n % NEAR == 0 and n < self.last:
             self._add_block(n)
         for sums, weights, known, beta in self.readings[n]:
-            torch.baddbmm(sums, weights, known, beta=beta, out=sums)  # `out=`: autocast leaves it alone; TF32 would not
+            torch.baddbmm(sums, weights, known, beta=beta, out=sums)  # autocast leaves `out=` alone, TF32 does not
         return self.rows[n]
 
     def _open(self, n: int) -> None:

@@ -66,8 +66,7 @@ class Mix(Topology):
 
     def start(self, x: Tensor, returns: Returns) -> State:
         if self.c is not None or any(i < j - 1 for i, j in (*self.wiring.start, *self.wiring.offset)):
-            state: State = Weighted(x, self.total(returns))
-            return state
+            return (Terms if torch.compiler.is_compiling() else Weighted)(x, self.total(returns))
         shift = self._shift(returns)
         return Chain(x, [self.wiring.start.get((j, j + 1), 0.0) + shift for j in range(self.depth)])
 
@@ -120,12 +119,8 @@ def run_segment(
 
 
 class Weighted(State):
-    """One forward of h_j = out_j + sum_{i<j} w_ij h_i with w (K+1, K+1): `models/history.py` under autograd.
+    """One forward of h_j = out_j + sum_{i<j} w_ij h_i with w (K+1, K+1): `models/history.py` under autograd."""
 
-    torch.compile compiles the blocks and calls this between them.
-    """
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __init__(self, x: Tensor, weights: Tensor) -> None:
         self.sums = Recursion(weights.detach(), x.shape, x.dtype, BLOCK)
         self.gradients = Gradients(weights, x.shape, x.dtype)
@@ -135,7 +130,6 @@ class Weighted(State):
     def read(self) -> Tensor:
         return self.h
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def write(self, out: Tensor) -> None:
         self.step += 1
         if self.h._version:
@@ -144,6 +138,25 @@ class Weighted(State):
 
     def finish(self) -> Tensor:
         return self.h
+
+
+class Terms(State):
+    """The same term by term: what torch.compile reads, and fuses by itself."""
+
+    def __init__(self, x: Tensor, weights: Tensor) -> None:
+        self.states = [x]
+        self.weights = weights.unbind(1)
+
+    def read(self) -> Tensor:
+        return self.states[-1]
+
+    def write(self, out: Tensor) -> None:
+        for weight, h in zip(self.weights[len(self.states)], self.states, strict=False):
+            out = out + weight * h
+        self.states.append(out.to(self.states[0].dtype))
+
+    def finish(self) -> Tensor:
+        return self.states[-1]
 
 
 class Chain(State):

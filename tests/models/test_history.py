@@ -286,7 +286,7 @@ def test_half_precision_is_no_worse_than_term_by_term(deep: Stack, dtype: torch.
 @pytest.mark.filterwarnings("ignore")  # of torch, about its own compiler
 def test_torch_compile_gives_the_same(network: Stack) -> None:
     x = torch.randn(3, 4)
-    compiled = torch.compile(network, backend="eager")
+    compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), network(x))
     torch.testing.assert_close(gradients(network, compiled(x).sum()), gradients(network, network(x).sum()))
 
