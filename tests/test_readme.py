@@ -52,9 +52,9 @@ def test_make_demo_prints_the_answers_and_writes_the_report(tmp_path: Path) -> N
     home = tmp_path / "home"
     environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
     done = subprocess.run(
-        ["make", "demo", "FLAGS=--seeds 0..1 --set train.steps=4"],
+        ["make", "--no-print-directory", "demo", "FLAGS=--seeds 0..1 --set train.steps=4"],
         cwd=ROOT,
-        env=environment | {"ANCRE_HOME": str(home), "COLUMNS": "80"},
+        env=environment | {"ANCRE_HOME": str(home), "COLUMNS": "80", "MAKEFLAGS": ""},
         capture_output=True,
         text=True,
         check=False,

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from orchestrator.errors import InputError
 from orchestrator.study.spec import Resources
@@ -63,13 +64,7 @@ def connected(address: str | None) -> Iterator[None]:
         return
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        ray.init(
-            address="local",
-            num_cpus=os.cpu_count(),
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE,
-            **quiet,
-        )
+        _start_here(quiet)
     else:
         if address.startswith("ray://"):
             raise InputError(f"--address {address}: should be HOST:PORT or auto, from a machine of the cluster")
@@ -81,6 +76,26 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _start_here(quiet: Mapping[str, Any]) -> None:
+    """Start Ray on this machine. It gives its own processes 30 s to come up, which a busy machine may not manage."""
+    import ray
+
+    for last in (False, False, True):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=os.cpu_count(),
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE,
+                **quiet,
+            )
+            return
+        except Exception as error:  # Ray raises this class itself
+            ray.shutdown()
+            if last or "timed out during startup" not in str(error):
+                raise
 
 
 def nodes() -> list[Mapping[str, float]]:
