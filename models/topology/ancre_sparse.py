@@ -54,12 +54,23 @@ class Spec(WiredSpec):
         inner = range(self.segment, depth, self.segment) if self.boundaries is None else self.boundaries
         return [0, *(b for b in inner if b < depth), depth]
 
+    def num_coefficients(self, depth: int) -> int:
+        """As many as `wiring` has connections, without listing them."""
+        edges = self.edges(depth)
+        segments = len(edges) - 1
+        if self.mask == "boundary-targets":
+            return segments * (segments + 1) // 2
+        if self.mask == "boundary-sources":  # each boundary in every later step, and h_{j-1} where it is none
+            return sum(depth - b for b in edges) + depth - segments
+        return sum(min(j, self.first + self.window) for j in range(1, depth + 1))
+
     def wiring(self, depth: int) -> Wiring:
         edges = self.edges(depth)
         if self.mask == "boundary-targets":
             allowed = [(i, j) for j in edges[1:] for i in edges if i < j]
         elif self.mask == "boundary-sources":
-            allowed = [(i, j) for i, j in earlier(depth) if i in edges or i == j - 1]
+            boundaries = set(edges)
+            allowed = [(i, j) for i, j in earlier(depth) if i in boundaries or i == j - 1]
         else:
             allowed = [(i, j) for i, j in earlier(depth) if i < self.first or i >= j - self.window]
         wiring = learned(depth, allowed, self.normalization, self.temperature, self.inner_residual)

@@ -10,6 +10,9 @@ class Spec(WiredSpec):
     kind: Literal["ancre-uniform"] = "ancre-uniform"
     inner_residual: InnerResidual = "drop"
 
+    def num_coefficients(self, depth: int) -> int:
+        return 0
+
     def wiring(self, depth: int) -> Wiring:
         weights = {(i, j): 1 / j for i, j in earlier(depth)}
         return Wiring(depth, weights, "constant", inner_residual=self.inner_residual)

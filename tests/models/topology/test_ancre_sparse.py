@@ -63,3 +63,22 @@ def test_counts_are_those_of_the_definitions(depth: int, size: int) -> None:
     assert targets.num_coefficients(depth) == segments * (segments + 1) // 2
     window = Spec(mask="first-and-window", first=2, window=size)
     assert window.num_coefficients(depth) == sum(min(j, 2 + size) for j in range(1, depth + 1))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, 9])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *(
+            {"mask": mask, "segment": size}
+            for mask in ("boundary-sources", "boundary-targets")
+            for size in (1, 2, 4, 9)
+        ),
+        {"boundaries": (1,)},
+        {"mask": "boundary-targets", "boundaries": (1,)},
+        *({"mask": "first-and-window", "first": first, "window": size} for first in (0, 2, 12) for size in (1, 3, 12)),
+    ],
+)
+def test_coefficients_are_counted_as_they_are_listed(fields: dict[str, Any], depth: int) -> None:
+    spec = Spec(**fields)
+    assert spec.num_coefficients(depth) == spec.wiring(depth).num_coefficients

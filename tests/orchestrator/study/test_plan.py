@@ -179,6 +179,13 @@ def test_linear_network_runs_on_one_worker() -> None:
         plan(Study(name="lines", workload="lnn", resources={"workers": 2}))
 
 
+@pytest.mark.parametrize("depth", [4097, 10**8])
+@pytest.mark.parametrize("name", ["lnn_shortcuts_3layer", "demo"])
+def test_absurd_depth_is_refused(name: str, depth: int) -> None:
+    with pytest.raises(InputError, match=rf"depth {depth}: a stack has 1 to 4096 blocks"):
+        Study.read(name, [f"model.depth={depth}"])
+
+
 def test_as_many_at_once_as_cpus_memory_and_the_study_allow() -> None:
     assert plan(study(), machine=BIG).at_once == 8
     assert plan(study(), machine=Machine(cpus=8, memory=200 * 10**6)).at_once == 2
