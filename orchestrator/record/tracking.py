@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from analysis import names
-from analysis.store import QueryError, default_uri, sqlite_file
+from analysis.store import QueryError, default_uri, redacted, sqlite_file
 from orchestrator.errors import InputError
 from orchestrator.record.ledger import Record
 
@@ -49,7 +50,7 @@ def uri_of(home: Path) -> str:
     """MLFLOW_TRACKING_URI, or the sqlite file in the home folder.
 
     Raises:
-        InputError: no sqlite file can be there.
+        InputError: no sqlite file can be there, or a server's URI has no port that is a number.
     """
     try:
         uri = default_uri(home)
@@ -58,7 +59,19 @@ def uri_of(home: Path) -> str:
     file = sqlite_file(uri)
     if file is not None and file.is_dir():  # MLflow would try to open it for minutes
         raise InputError(f"{file} is a folder where MLflow's database should be: move it away")
+    if uri.startswith(("http://", "https://")):
+        _check_port(uri)
     return uri
+
+
+def _check_port(uri: str) -> None:
+    """A password that is not escaped looks like a port, and whoever tries to connect would show it."""
+    try:
+        _ = urlsplit(uri).port
+    except ValueError:
+        raise InputError(
+            f"MLFLOW_TRACKING_URI {redacted(uri)}: its port is no number; in a password, write / as %2F and @ as %40"
+        ) from None
 
 
 def safe_name(name: str) -> str:

@@ -307,6 +307,14 @@ def test_a_home_that_a_sqlite_uri_cannot_name_is_refused(tmp_path):
         tracking.uri_of(tmp_path / "a?b")
 
 
+@pytest.mark.parametrize("login", ["u:se/cret", "user:s@e:c/ret"])
+def test_a_password_that_is_not_escaped_is_refused_and_not_shown(tmp_path, monkeypatch, login):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{login}@127.0.0.1:9")
+    with pytest.raises(InputError) as caught:
+        tracking.uri_of(tmp_path)
+    assert str(caught.value).startswith("MLFLOW_TRACKING_URI http://***@127.0.0.1:9: its port is no number; ")
+
+
 def test_the_uploader_ends_with_its_driver(study, home):
     study.plan("c-s0")
     study.start("c-s0")
