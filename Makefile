@@ -21,10 +21,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/ancre start demo lnn_shortcuts_3layer $(FLAGS)
+	$(BIN)/ancre start demo demo_linear $(FLAGS)
 	$(BIN)/ancre query best demo --top 5
 	$(BIN)/ancre query topology demo
-	$(BIN)/ancre report demo lnn_shortcuts_3layer
+	$(BIN)/ancre report demo demo_linear
 
 test: $(INSTALLED) lint types
 	$(BIN)/pytest

@@ -32,8 +32,11 @@ class Spec(WiredSpec):
         if not isinstance(given, dict) or not isinstance(given.get("path"), str) or given.get("weights") is not None:
             return given
         path = Path(given["path"])
-        if not path.exists():
-            return given
+        try:
+            if not path.exists():
+                return given
+        except OSError as error:  # longer than a file's name can be
+            raise ValueError(f"path: {error.strerror}") from error
         network = choose(path, given.get("network"))
         own = given.get("inner_residual") or network.inner_residual
         kept = {key: value for key, value in given.items() if key not in ("path", "network")}

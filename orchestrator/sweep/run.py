@@ -24,7 +24,7 @@ from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import uri_of
 from orchestrator.record.uploader import unsent
 from orchestrator.study.plan import Plan, plan
-from orchestrator.study.spec import Study
+from orchestrator.study.spec import Study, check_name
 from orchestrator.sweep import cluster
 from orchestrator.sweep.interrupt import Interrupt
 from orchestrator.sweep.progress import LiveProgress, Progress, duration
@@ -65,7 +65,7 @@ def resume(name: str, home: str | Path | None = None, *, address: str | None = N
         InputError: there is no such study; and what `start` raises.
     """
     home = Path(home or default_home())
-    file = home / "studies" / name / names.STUDY_FILE
+    file = home / "studies" / check_name(name) / names.STUDY_FILE
     if not file.is_file():
         known = [path.parent.name for path in (home / "studies").glob(f"*/{names.STUDY_FILE}")]
         raise InputError(f"no study {name!r} was started in {home}{did_you_mean(name, known)}")
@@ -89,6 +89,7 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
         SystemExit: SIGTERM, with 143; what was running is paused.
     """
     home = Path(home or default_home()).absolute()
+    uri_of(home)  # refuses a store that could not be written at the end
     folder = home / "studies" / study.name
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,8 @@ from orchestrator.workloads.llm import Spec as Llm
 SHIPPED = (
     "ablation_table5",
     "demo",
+    "demo_linear",
+    "depth_scaling",
     "fixed_and_frozen",
     "llama_60m_lr_bracket",
     "llama_60m_temperature",
@@ -46,7 +48,7 @@ def test_every_comparison_has_both_readings_and_tunes_its_arms_equally(name: str
         assert len(set(map(frozenset, rates.values()))) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if "lnn" not in name and name != "demo"])
+@pytest.mark.parametrize("name", [name for name in SHIPPED if not name.startswith(("lnn", "demo", "depth"))])
 def test_paper_presets_are_those_of_appendix_e_4(name: str) -> None:
     study = Study.read(name)
     assert study.resources.gpus == 1

@@ -197,7 +197,7 @@ def test_a_dead_tracking_server_stops_nothing_and_gets_everything_later(home, mo
     done = start(study("dead"), home)
     assert (done.trials, done.unsent, done.exit_code) == ({"finished": 6}, 6, 0)
     said = capfd.readouterr().err
-    assert "6 runs were not sent to http://me:***@127.0.0.1" in said and "Connection refused" in said
+    assert "6 runs were not sent to http://***@127.0.0.1" in said and "Connection refused" in said
     assert "ancre resume dead" in said and "secret" not in said
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     later = resume("dead", home)
