@@ -87,7 +87,7 @@ def _topology(asked: Namespace) -> tuple[Rows, Rows]:
             "arm": row["arm"] if len({one["network"] for one in rows}) == 1 else f"{row['arm']}: {row['network']}",
             "pearson (chance) p": _beside_chance(row, "pearson"),
             "strongest (chance) p": _beside_chance(row, "strongest"),
-            "1st/prev/mid": _shares(row),
+            "first prev middle": _shares(row),
         }
         for row in rows
     ]
@@ -108,7 +108,7 @@ def _beside_chance(row: Mapping[str, Any], statistic: str) -> str | None:
 
 def _shares(row: Mapping[str, Any]) -> str | None:
     shares = [row[key] for key in ("first", "previous", "middle")]
-    return None if None in shares else "/".join(f"{100 * share:.0f}" for share in shares) + " %"
+    return None if None in shares else " ".join(f"{100 * share:.0f}" for share in shares) + " %"
 
 
 def configuration(axes: Mapping[str, Any]) -> str:
