@@ -17,7 +17,8 @@ README = (ROOT / "README.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return [body for name, body in fenced if name == language]
 
 
 def commands() -> list[list[str]]:
@@ -33,6 +34,10 @@ def test_it_opens_with_the_two_commands() -> None:
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_is_one_the_command_line_takes(words: list[str]) -> None:
     build_parser().parse_args(words)
+
+
+def test_it_shows_the_commands_of_every_job() -> None:
+    assert {words[0] for words in commands()} >= {"plan", "start", "query", "export", "report"}
 
 
 def test_the_study_plans() -> None:
