@@ -1,0 +1,103 @@
+"""What a goal-reaching environment is: its spec, where the goal stands in an observation, and what a batch of it does.
+
+An observation is a state followed by a goal: (S + G). `Contract.goal_index` picks the G coordinates of a state that
+count as the goal it achieved. An environment succeeds in a step when that lies within `radius` of the goal.
+
+Every environment file in this folder defines one `Spec`; the file's name, with - for _, is its kind. Specs import
+neither jax nor mujoco: `build` does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+GoalResample = Literal["never", "episode"]
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The sizes of an environment, and when it counts as solved."""
+
+    state_size: int  # S
+    goal_index: tuple[int, ...]  # G of the S coordinates
+    action_size: int  # A; actions lie in [-1, 1]
+    radius: float  # distance below which a step is a success
+    easy: float  # a looser radius
+    hard: float  # a tighter one
+    control_dt: float  # seconds of a step
+
+    def __post_init__(self) -> None:
+        outside = [index for index in self.goal_index if not 0 <= index < self.state_size]
+        if outside:
+            raise ValueError(f"goal_index {outside[0]}: a state has coordinates 0 to {self.state_size - 1}")
+
+    @property
+    def goal_size(self) -> int:
+        return len(self.goal_index)
+
+    @property
+    def observation_size(self) -> int:
+        return self.state_size + self.goal_size
+
+
+class Step(NamedTuple):
+    """What N environments report of one step; arrays of N, of numpy or of jax.
+
+    Where an episode ended, the environment has begun the next one already (AutoresetMode.SAME_STEP): `final_obs` is the
+    last observation of the old one, which nothing else shows.
+    """
+
+    final_obs: Any  # (N, S + G) float32, before any reset
+    terminated: Any  # bool: the state left the region in which the task goes on
+    truncated: Any  # bool: the episode reached its length
+    broken: Any  # bool: the state was no longer finite; counts as terminated, and final_obs is the one before it
+    distance: Any  # float32, of the achieved goal from the goal, in this step's state
+    # The success of each radius is of the step's state too; for most tasks distance < radius.
+    success: Any  # bool
+    success_easy: Any
+    success_hard: Any
+
+    @property
+    def done(self) -> Any:
+        return self.terminated | self.truncated
+
+
+class GoalEnvSpec(BaseModel):
+    """One environment and how its episodes go."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    kind: str
+    episode_length: int = Field(default=1000, ge=1)  # steps
+    # never: each of the N environments keeps one start and one goal for the whole run, as in all published results.
+    # episode: each episode begins from one of `starts` others, drawn at random.
+    goal_resample: GoalResample = "never"
+    starts: int = Field(default=16, ge=2)  # starts per environment that "episode" draws from
+
+    @property
+    @abstractmethod
+    def contract(self) -> Contract: ...
+
+    def evaluation(self) -> Self:
+        """The environment in which a policy trained here is judged: mazes have one with fewer goals."""
+        return self
+
+    @abstractmethod
+    def build(self, num_envs: int) -> Batch:
+        """N environments to be stepped together.
+
+        Raises:
+            ValueError: what this environment needs is not there, in one line.
+        """
+
+
+class Batch(ABC):
+    """N environments with their episodes: `envs/functional.py` runs them in jax, `envs/host.py` in numpy."""
+
+    spec: GoalEnvSpec
+    contract: Contract
+    num_envs: int
