@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-NEAR = 16  # rows that each step reads for itself, at most; a power of two
+NEAR = 8  # rows that each step reads for itself, at most; a power of two
 BLOCK = 32  # rows whose sums take in all rows before them at once; rows in one chunk, at most; a power of two
 PARTS = 16  # parts of a row that processor cores can share: a matrix-vector product alone runs on one
 PAD = 64  # numbers between two rows: rows a power of two apart would share cache sets

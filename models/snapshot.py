@@ -1,4 +1,4 @@
-"""topology.json: the topology that a finished run leaves behind, written and read in one place.
+"""topology.json: the topology that a finished run leaves behind, its content and how it is read.
 
     {"version": 1, "networks": {"<name>": {kind, depth, rule, normalization, temperature, inner_residual,
                                            mask, p, offset, c, trained}}}
@@ -10,7 +10,6 @@ packed coefficients, step by step, or null. JSON only: reading a stranger's file
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never, Self
@@ -59,15 +58,9 @@ class Network(Spec):
         return self
 
 
-def write(path: Path, networks: Mapping[str, Snapshot]) -> None:
-    """Replace `path` by these networks' snapshots, whole or not at all."""
-    text = json.dumps({"version": VERSION, "networks": dict(networks)}, allow_nan=False)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+def dump(networks: Mapping[str, Snapshot]) -> bytes:
+    """The content of a topology.json."""
+    return json.dumps({"version": VERSION, "networks": dict(networks)}, allow_nan=False).encode()
 
 
 def read(path: Path) -> dict[str, Network]:

@@ -53,7 +53,7 @@ def kinds(arguments: argparse.Namespace) -> int:
 def plan(arguments: argparse.Namespace) -> int:
     from orchestrator.study.plan import plan
 
-    made = plan(_study(arguments, arguments.study))
+    made = plan(_study(arguments, arguments.study), arguments.device)
     if arguments.format == "table":
         print(made.text())
     else:
@@ -152,6 +152,7 @@ def build_parser() -> Parser:
 
     one = add("plan", plan, "say what a study would run and what that costs, without starting anything")
     one.add_argument("study", metavar="STUDY")
+    one.add_argument("--device", help="hours on this kind: cpu, a100, h100, h200 (default: by the study's resources)")
     _reads(_changes(one))
 
     one = add("start", start, "run what is not finished yet of one or more studies")
@@ -170,7 +171,7 @@ def build_parser() -> Parser:
     one.add_argument("what", choices=("best", "cells", "runs", "topology", "curves"))
     one.add_argument("study", metavar="STUDY", help="the study's name")
     one.add_argument("--metric", help="rank by this metric (default: the study's)")
-    one.add_argument("--mode", choices=("min", "max"), help="which end is best (default: the study's)")
+    one.add_argument("--mode", choices=("min", "max"), help="which end is best (default: the study's, or the metric's own)")
     one.add_argument("--top", type=int, default=10, help="how many configurations `best` lists (default: %(default)s)")
     one.add_argument("--cell", help="topology: of this cell (default: each arm's best)")
     _reads(_homed(one))

@@ -148,7 +148,7 @@ class Run:
 
     def _write_topology(self) -> None:
         if self._topology is not None:
-            snapshot.write(self._folder / TOPOLOGY_FILE, self._topology)
+            jsonl.replace(self._folder / TOPOLOGY_FILE, snapshot.dump(self._topology))
             self._topology = None
 
     def due(self, row: Row) -> dict[str, Any] | None:

@@ -24,16 +24,8 @@ from models.topology.base import TopologySpec
 WIDTH = 5
 
 
-class Branch(nn.Module):
-    """r(x)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = torch.tanh(self.inner(x))
-        return out
+def branch() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
 
 
 class Zero(nn.Module):
@@ -45,7 +37,7 @@ class Zero(nn.Module):
 
 def stack(topology: TopologySpec, depth: int) -> Stack:
     torch.manual_seed(0)
-    return Stack([Branch() for _ in range(depth)], topology, width=WIDTH, returns="branch").double()
+    return Stack([branch() for _ in range(depth)], topology, width=WIDTH, returns="branch").double()
 
 
 def randomize(made: Stack, scale: float = 1.0) -> Stack:

@@ -69,20 +69,14 @@ def test_equals_the_plain_sum(depth: int, shape: tuple[int, ...], seed: int, den
     torch.testing.assert_close(mine, other, rtol=1e-7, atol=1e-9)
 
 
-class Branch(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = torch.tanh(self.inner(x))
-        return out
+def branch() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.Tanh())
 
 
 @pytest.fixture
 def network() -> Stack:
     torch.manual_seed(0)
-    made = Stack([Branch() for _ in range(6)], Ancre(temperature=0.5), returns="branch")
+    made = Stack([branch() for _ in range(6)], Ancre(temperature=0.5), returns="branch")
     made.topology.c.data = torch.randn(21)
     return made
 
@@ -167,7 +161,7 @@ def test_a_block_that_writes_into_its_input_is_refused(network: Stack) -> None:
 
 def test_copies_and_saved_weights_give_the_same(network: Stack) -> None:
     x = torch.randn(3, 4)
-    twin = Stack([Branch() for _ in range(6)], Ancre(temperature=0.5), returns="branch")
+    twin = Stack([branch() for _ in range(6)], Ancre(temperature=0.5), returns="branch")
     twin.load_state_dict(network.state_dict())
     torch.testing.assert_close(twin(x), network(x))
     torch.testing.assert_close(copy.deepcopy(network)(x), network(x))
@@ -198,7 +192,7 @@ def test_saved_for_backward_is_one_state_a_step() -> None:
 def deep() -> Stack:
     """Deep enough for blocks of sums and for more than one piece of memory."""
     torch.manual_seed(0)
-    made = Stack([Branch() for _ in range(36)], Ancre(temperature=0.5), returns="branch").double()
+    made = Stack([branch() for _ in range(36)], Ancre(temperature=0.5), returns="branch").double()
     made.topology.c.data = torch.randn(made.topology.c.shape)
     return made
 

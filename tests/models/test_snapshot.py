@@ -48,7 +48,7 @@ SPECS = [ancre.Spec(), cascaded.Spec(), ancre_sparse.Spec(mask="boundary-targets
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
 def test_what_a_network_leaves_behind_is_read_back(path: Path, spec: WiredSpec) -> None:
     first, second = (spec.build(depth, 4).snapshot() for depth in (5, 1))
-    snapshot.write(path, {"actor": first, "critic": second})
+    path.write_bytes(snapshot.dump({"actor": first, "critic": second}))
     back = snapshot.read(path)
     assert {name: json.loads(network.model_dump_json()) for name, network in back.items()} == {
         "actor": json.loads(json.dumps(first)),
@@ -56,12 +56,9 @@ def test_what_a_network_leaves_behind_is_read_back(path: Path, spec: WiredSpec) 
     }
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(path: Path) -> None:
-    snapshot.write(path, {"net": GOOD})
+def test_what_is_not_finite_is_not_written() -> None:
     with pytest.raises(ValueError):
-        snapshot.write(path, {"net": GOOD | {"p": [[float("nan")]]}})
-    assert snapshot.read(path)["net"].c == (0.0, -0.5, 0.5)
-    assert [file.name for file in path.parent.iterdir()] == ["topology.json"]
+        snapshot.dump({"net": GOOD | {"p": [[float("nan")]]}})
 
 
 @pytest.mark.parametrize(

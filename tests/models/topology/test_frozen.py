@@ -24,7 +24,7 @@ def leave(path: Path, *specs: WiredSpec, depth: int = 4) -> str:
         for coefficients in topology.parameters():
             nn.init.normal_(coefficients, generator=torch.Generator().manual_seed(0))
         networks[name] = topology.snapshot()
-    snapshot.write(path, networks)
+    path.write_bytes(snapshot.dump(networks))
     return str(path)
 
 
@@ -74,7 +74,7 @@ def test_it_computes_what_the_trained_topology_did(kind: WiredSpec, inner_residu
     trained = Stack(blocks, spec, returns="branch")
     for coefficients in trained.topology.parameters():
         nn.init.normal_(coefficients, generator=torch.Generator().manual_seed(1))
-    snapshot.write(tmp_path / "t.json", {"net": trained.topology.snapshot()})
+    (tmp_path / "t.json").write_bytes(snapshot.dump({"net": trained.topology.snapshot()}))
     again = Stack(blocks, frozen.Spec(path=str(tmp_path / "t.json")), returns="branch")
     assert not list(again.parameters())
     x = torch.randn(2, WIDTH)
