@@ -115,11 +115,22 @@ def metric_of(study: Study, metric: str | None = None) -> str:
     return metric
 
 
-def rank(store: Store, study: Study, metric: str, mode: str | None = None) -> list[Cell]:
-    """Every cell of a study, best first."""
-    mode = mode or study.mode
+def mode_of(study: Study, metric: str | None, mode: str | None = None) -> str:
+    """Which end of a metric is best: as asked, else as the study says of its own metric, else the metric's.
+
+    Raises:
+        QueryError: neither min nor max.
+    """
+    own = metric is None or metric == study.metric
+    mode = mode or (study.mode if own else names.MODES.get(str(metric), study.mode))
     if mode not in ("min", "max"):
         raise QueryError(f"mode {mode!r}: it is min or max")
+    return mode
+
+
+def rank(store: Store, study: Study, metric: str, mode: str | None = None) -> list[Cell]:
+    """Every cell of a study, best first."""
+    mode = mode_of(study, metric or None, mode)
     by_cell: defaultdict[str, list[Run]] = defaultdict(list)
     for run in study.runs:
         by_cell[run.cell].append(run)

@@ -70,13 +70,13 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
         QueryError: no such study.
     """
     study = store.study(name)
-    mode = mode or study.mode
     gaps: list[str] = []
     try:
         metric = cells.metric_of(study, metric)
     except QueryError as error:
         gaps.append(str(error))
         metric = None
+    mode = cells.mode_of(study, metric, mode)
     ranked = cells.rank(store, study, metric or "", mode)
     arms = cells.compare(study, ranked)
     shown = _shown(arms, ranked)

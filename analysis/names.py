@@ -4,6 +4,9 @@ The reader owns these names, so that queries need neither torch nor Ray. A study
 name, with one parent run (role `STUDY`) and one run per trial (role `TRIAL`, tag mlflow.parentRunId).
 """
 
+from collections.abc import Mapping
+from typing import Literal
+
 # Tags of both kinds of run
 ROLE = "ancre.role"  # STUDY or TRIAL
 STUDY = "study"
@@ -51,7 +54,35 @@ ARMS = "ancre.arms"  # as JSON, in the file's order: {arm: {"configurations": ce
 TRAIN_LOSS = "train/loss"
 VAL_PERPLEXITY = "val/perplexity"
 VAL_LOSS = "val/loss"
+TOKENS_PER_S = "train/tokens_per_second"
+EVAL_TIME_AT_GOAL = "eval/time_at_goal"  # steps within the radius, 0 to the episode's length; mean over environments
+EVAL_SUCCESS_ANY = "eval/success_any"  # share of environments with at least one such step
+EVAL_SUCCESS_EASY = "eval/success_easy"  # as time_at_goal, with the looser radius
+EVAL_SUCCESS_HARD = "eval/success_hard"  # with the tighter one
+EVAL_FINAL_DISTANCE = "eval/final_distance"  # of the achieved goal from the goal, at the last step of an episode
+ENV_STEPS_PER_S = "train/env_steps_per_s"
+GRAD_STEPS_PER_S = "train/grad_steps_per_s"
+CRITIC_LOSS = "train/critic_loss"
+ACTOR_LOSS = "train/actor_loss"
+ALPHA_LOSS = "train/alpha_loss"
+ALPHA = "train/alpha"
+ENTROPY = "train/entropy"
+LOGITS_ACCURACY = "train/logits_accuracy"  # share of a batch whose own goal has the largest logit
+NAN_RESETS = "env/nan_resets"  # environments that were put back as their state was not finite, so far
+TIME_ROLLOUT = "time/rollout"  # seconds since the last row, as all of these
+TIME_LEARN = "time/learn"
+TIME_EVALUATE = "time/evaluate"
+TIME_SYNC = "time/sync"  # weights from the learner to the rollout
+TIMES = (TIME_ROLLOUT, TIME_LEARN, TIME_EVALUATE, TIME_SYNC)
 AXIS_METRIC = "spec/"  # in front of a numeric axis, so that MLflow can compare its value as a number
+
+# Which end of a metric is best, where neither the study nor the question says so.
+MODES: Mapping[str, Literal["min", "max"]] = {
+    **dict.fromkeys((TRAIN_LOSS, VAL_PERPLEXITY, VAL_LOSS, EVAL_FINAL_DISTANCE, CRITIC_LOSS, NAN_RESETS), "min"),
+    **dict.fromkeys((EVAL_TIME_AT_GOAL, EVAL_SUCCESS_ANY, EVAL_SUCCESS_EASY, EVAL_SUCCESS_HARD), "max"),
+    **dict.fromkeys((LOGITS_ACCURACY, TOKENS_PER_S, ENV_STEPS_PER_S, GRAD_STEPS_PER_S), "max"),
+    **dict.fromkeys(TIMES, "min"),
+}
 
 # Artifacts of a trial's run
 SPEC_FILE = "spec.json"

@@ -86,8 +86,11 @@ class Series:
         return MARKERS[self.style % len(MARKERS)]
 
 
-def learning_curves(arms: Sequence[tuple[Series, Curve]], metric: str, key: str) -> str:
-    """Mean curves with their 95 % intervals: the whole run, logarithmic where values span much, and its second half."""
+def learning_curves(arms: Sequence[tuple[Series, Curve]], metric: str, key: str, logarithmic: bool = True) -> str:
+    """Mean curves with their 95 % intervals: the whole run and its second half.
+
+    Where `logarithmic`, values of the whole run that span much are drawn so; a metric that grows from near 0 is not.
+    """
     with _figure(WIDTH, 3.5, key) as figure:
         whole, half = figure.subplots(1, 2)
         last = max(curve.steps[-1] for _, curve in arms)
@@ -97,7 +100,8 @@ def learning_curves(arms: Sequence[tuple[Series, Curve]], metric: str, key: str)
             axes.set_xlabel("step")
         whole.set_title("whole run")
         whole.set_ylabel(metric)
-        _log_y(whole, [value for _, curve in arms for value in curve.mean])
+        if logarithmic:
+            _log_y(whole, [value for _, curve in arms for value in curve.mean])
         half.set_title("second half")
         _legend(figure, whole, len(arms))
         return _svg(figure, key)

@@ -55,7 +55,7 @@ def best(
         study: its name.
         metric: default: what the study ranks by.
         top: how many.
-        mode: min or max; default: the study's.
+        mode: min or max; default: the study's, or the metric's own where that is another.
         tracking_uri: default: MLFLOW_TRACKING_URI, else the sqlite store of the home folder.
 
     Raises:

@@ -171,7 +171,9 @@ def build_parser() -> Parser:
     one.add_argument("what", choices=("best", "cells", "runs", "topology", "curves"))
     one.add_argument("study", metavar="STUDY", help="the study's name")
     one.add_argument("--metric", help="rank by this metric (default: the study's)")
-    one.add_argument("--mode", choices=("min", "max"), help="which end is best (default: the study's, or the metric's own)")
+    one.add_argument(
+        "--mode", choices=("min", "max"), help="which end is best (default: the study's, else the metric's)"
+    )
     one.add_argument("--top", type=int, default=10, help="how many configurations `best` lists (default: %(default)s)")
     one.add_argument("--cell", help="topology: of this cell (default: each arm's best)")
     _reads(_homed(one))

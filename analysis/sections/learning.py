@@ -27,7 +27,7 @@ def learning(facts: Facts) -> Html:
         picture = plots.linear_network(arms, theory, key(facts, "curves"))
         caption += f" Mean and interval are of logarithms. {said}"
     else:
-        picture = plots.learning_curves(arms, str(facts.metric), key(facts, "curves"))
+        picture = plots.learning_curves(arms, str(facts.metric), key(facts, "curves"), facts.mode == "min")
     return join(figure(Html(picture), caption, command(facts, "curves", "--format", "csv")), _saved(facts))
 
 

@@ -34,9 +34,13 @@ def _gains(facts: Facts) -> list[Html]:
 
 def _gain(facts: Facts, one: Comparison) -> Html:
     small = f"{number(one.cell.summary.mean)} against {number(one.base.summary.mean)}"
-    mood = "" if not one.gap.clear else "good" if one.gap.lower == (facts.mode == "min") else "bad"
+    mood = "" if not one.gap.clear else "good" if _better(facts, one) else "bad"
     label = f"{facts.metric}: {one.cell.arm} against {one.base.arm}{_model(facts, one)}"
     return _card(change(one.cell, one.base), label, small, mood)
+
+
+def _better(facts: Facts, one: Comparison) -> bool:
+    return one.gap.lower == (facts.mode == "min")
 
 
 def _model(facts: Facts, one: Comparison) -> str:
@@ -131,7 +135,8 @@ def _compared(facts: Facts, one: Comparison) -> str:
         return f"{said}. With fewer than two common seeds there is no interval: take it as a hint."
     if gap.clear:
         bounds = interval(*sorted((abs(gap.low), abs(gap.high))))
-        return f"{said} (95 % interval {bounds} over {gap.n} paired seeds): the difference is clear of zero."
+        judged = "better" if _better(facts, one) else "worse"
+        return f"{said} (95 % interval {bounds} over {gap.n} paired seeds): {judged}, and clear of zero."
     bounds = interval(gap.low, gap.high)
     return (
         f"{said}, but the 95 % interval of the difference, {bounds} over {gap.n} paired seeds, includes zero:"

@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from analysis import names
 from orchestrator import kinds
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.study import merge, study_file
@@ -79,7 +80,7 @@ class Study(BaseModel):
     workload: StrictStr
     seeds: Seeds = (0,)
     metric: StrictStr = Field(default="", validate_default=True)  # "": the workload's
-    mode: Literal["min", "max"] = "min"
+    mode: Literal["min", "max"] = Field(default="", validate_default=True)  # "": the metric's, or the workload's
     published: StrictStr | None = None  # the table of published numbers to print beside ours
     trial: Tables = {}
     arms: dict[Name, ArmTable] = {}
@@ -167,6 +168,15 @@ class Study(BaseModel):
             near = did_you_mean(metric, spec.metrics)
             raise ValueError(f"workload {info.data['workload']!r} logs no {shown(metric)}{near}")
         return metric or spec.default_metric
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _mode_of_the_metric(cls, mode: Any, info: ValidationInfo) -> Any:
+        if mode not in ("", None) or not {"workload", "metric"} <= info.data.keys():
+            return mode or "min"  # at fault elsewhere: that is what is told
+        spec = cast(type[TrialSpec], kinds.find("workload", info.data["workload"]))
+        metric = info.data["metric"]
+        return spec.default_mode if metric == spec.default_metric else names.MODES.get(metric, spec.default_mode)
 
     @field_validator("published")
     @classmethod

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 from pydantic_core import to_json
@@ -56,7 +56,8 @@ class TrialSpec(FrozenSpec):
     workload: str
     seed: int = Field(default=0, ge=0, lt=2**31)
 
-    default_metric: ClassVar[str]  # what a study ranks by where its file does not say; smaller is better
+    default_metric: ClassVar[str]  # what a study ranks by where its file does not say
+    default_mode: ClassVar[Literal["min", "max"]] = "min"  # which end of it is best
     metrics: ClassVar[tuple[str, ...]] = ()  # all that it logs, where it says so: a study can rank by no other
 
     @property

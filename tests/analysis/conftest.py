@@ -31,9 +31,10 @@ class Trial:
     topology: Mapping[str, Any] = field(default_factory=lambda: {"kind": "cascaded"})
     state: str = names.FINISHED
     cause: str = ""
-    p: Any = None  # (K+1, K+1)
+    p: Any = None  # (K+1, K+1), or network -> that
     reached: int = 100  # step of its last row; it was to have 100
     extra: Mapping[str, Any] = field(default_factory=dict)  # of its spec
+    more: Mapping[str, float] = field(default_factory=dict)  # metrics with the same value in each row
 
     @property
     def cell(self) -> str:
@@ -177,10 +178,12 @@ class Recorder:
             values = [*(curve(trial, share) for share in shares[:-1]), trial.value]
             points = [Metric(metric, v, now, round(s * trial.reached)) for s, v in zip(shares, values, strict=True)]
             points.append(Metric("tokens/s", 1000.0, now, trial.reached))
+            points += [Metric(k, v, now, round(s * trial.reached)) for k, v in trial.more.items() for s in shares]
         points += [Metric(names.AXIS_METRIC + axis, v, now, 0) for axis, v in trial.axes.items() if type(v) is float]
         self.client.log_batch(run, metrics=points)
         if trial.p is not None:
-            document = {"version": 1, "networks": {"decoder": snapshot(trial.p)}}
+            networks = trial.p if isinstance(trial.p, dict) else {"decoder": trial.p}
+            document = {"version": 1, "networks": {name: snapshot(p) for name, p in networks.items()}}
             self.client.log_text(run, json.dumps(document), names.TOPOLOGY_FILE)
         if len(json.dumps(trial.spec(workload))) > names.SPEC_LIMIT:
             self.client.log_text(run, json.dumps(trial.spec(workload)), names.SPEC_FILE)
