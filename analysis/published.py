@@ -1,4 +1,4 @@
-"""What the paper published, read from published.toml beside this file."""
+"""What the paper published, read from published.toml beside this file; of others, see published_depths.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Entry:
 
     def matches(self, spec: Mapping[str, Any]) -> bool:
         """Whether a configuration is what this row is to be read beside."""
-        return bool(self.match) and _holds(spec, self.match)
+        return bool(self.match) and holds(spec, self.match)
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,23 @@ def table(key: str) -> Table:
     Raises:
         QueryError: there is none of that name.
     """
-    tables = [name for name in _read() if name.startswith("table")]
+    tables = [name for name in read() if name.startswith("table")]
     if key not in tables:
         raise QueryError(f"no published table {key!r}{near(key, tables)}")
-    held = _read()[key]
+    held = read()[key]
     rows = (Entry(row["label"], tuple(row["values"]), row.get("match", {})) for row in held["rows"])
     return Table(held["title"], held["source"], held["metric"], tuple(held["columns"]), tuple(rows))
 
 
 def is_size(column: str, spec: Mapping[str, Any]) -> bool:
     """Whether a configuration is of the model that a column names."""
-    sizes = _read()["sizes"]
-    return column in sizes and _holds(spec, sizes[column])
+    sizes = read()["sizes"]
+    return column in sizes and holds(spec, sizes[column])
 
 
 def claims() -> dict[str, Claim]:
     """The claims of the paper's text by name: steps, gain, pearson, strongest."""
-    return {key: Claim(**claim) for key, claim in _read()["claims"].items()}
+    return {key: Claim(**claim) for key, claim in read()["claims"].items()}
 
 
 def at(spec: Mapping[str, Any], path: str) -> Any:
@@ -74,10 +74,12 @@ def at(spec: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _holds(spec: Mapping[str, Any], match: Mapping[str, Any]) -> bool:
+def holds(spec: Mapping[str, Any], match: Mapping[str, Any]) -> bool:
+    """Whether a spec has these values at these dotted paths."""
     return all(at(spec, path) == value for path, value in match.items())
 
 
 @cache
-def _read() -> dict[str, Any]:
+def read() -> dict[str, Any]:
+    """The whole of published.toml."""
     return tomllib.loads(files("analysis").joinpath("published.toml").read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from orchestrator.errors import InputError, did_you_mean
-from orchestrator.study import plan_text
+from orchestrator.study import plan_text, published_hours
 from orchestrator.study.arms import Arm
 from orchestrator.study.cells import Cell
 from orchestrator.study.spec import Study
@@ -135,10 +135,11 @@ class Plan:
                 yield cell.arm, cell.axes, cell.trial.with_seed(seed)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every known cell with what one of its trials costs."""
+        """Every known cell with what one of its trials costs; `published_hours` where they are known."""
         seeds = list(self.study.seeds)
         return [
             {"arm": cell.arm, "cell": cell.id, "axes": cell.axes, "seeds": seeds, **asdict(cell.trial.estimate())}
+            | ({"published_hours": found.hours} if (found := published_hours.of_trial(cell.trial)) else {})
             for cell in self.cells
         ]
 

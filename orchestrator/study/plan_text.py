@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from orchestrator.data.base import existing
+from orchestrator.study import published_hours
 from orchestrator.study.arms import settles
 from orchestrator.study.complaints import shown_key
 from search_spaces.domains import Choices
@@ -31,7 +32,7 @@ def text(plan: Plan) -> str:
     )
     foot = [f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials"]
     foot.append(f"{plan.flops:.2g} FLOPs; memory of a worker up to {size(plan.memory)}; {size(plan.disk)} on disk")
-    foot.append(_duration(plan))
+    foot += [_duration(plan), *published_hours.lines(plan)]
     foot += [f"note: {note}" for note in notes(plan)]
     return "\n".join([*_wrapped(head), "", *_arms(plan), "", *_wrapped(foot)])
 
