@@ -1,89 +1,40 @@
-"""The figures of a report, as SVG text to put inside an HTML page.
-
-Matplotlib draws with stand-in colours; `_svg` swaps them for CSS variables of the page (report.css), so that one figure
-is legible on light and on dark paper. The same input gives the same bytes, and ids are unique to a figure's `key`.
-Labels are plain text: no mathtext, whatever they hold.
-"""
+"""The figures that every report has, as SVG text; what they look like is decided in drawing.py."""
 
 from __future__ import annotations
 
-import io
 import math
-import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.curves import Curve
+from analysis.drawing import (
+    DASHES,
+    INK,
+    MUTED,
+    ON_DARK,
+    ON_LIGHT,
+    PAPER,
+    PARTS,
+    SERIES,
+    WIDTH,
+    Series,
+    canvas,
+    legend,
+    line,
+    log_y,
+    short,
+    svg,
+    whole_ticks,
+)
 from analysis.topology import Array, Mask, Profile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 9.0  # inches; the page scales it to the text's width
 FEW = 10  # values of an axis that are a bracket; more are a sample of a range
-INK, MUTED, LINES, PAPER = "#010101", "#020202", "#030303", "#fdfdfd"
-SERIES = tuple(f"#04040{k}" for k in range(8))  # stand-ins of --series-0..7; 0 is the baseline's
-PARTS = ("#050500", "#050501", "#050502")  # of --part-0..2: first, middle, previous
-ON_DARK, ON_LIGHT = "#ffffff", "#1b1b1b"  # text on a coloured cell, whatever the paper
-DASHES = ((0, (5, 1.5)), (0, ()), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))  # the first is the baseline's
-MARKERS = "osD^vPX<"
-VARIABLES = {INK: "--ink", MUTED: "--muted", LINES: "--rule", PAPER: "--paper"} | {
-    **{colour: f"--series-{k}" for k, colour in enumerate(SERIES)},
-    **{colour: f"--part-{k}" for k, colour in enumerate(PARTS)},
-}
-STYLE = {
-    "text.parse_math": False,
-    "font.size": 8.5,
-    "axes.titlesize": 9,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "grid.color": LINES,
-    "grid.linewidth": 0.6,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "svg.fonttype": "none",
-}
-
-
-@dataclass(frozen=True)
-class Series:
-    """One arm in a figure."""
-
-    label: str
-    style: int  # which colour, dash and marker
-    baseline: bool = False  # dashed as no other
-
-    @property
-    def colour(self) -> str:
-        return SERIES[self.style % len(SERIES)]
-
-    @property
-    def dash(self) -> Any:
-        return DASHES[0] if self.baseline else DASHES[1 + self.style // len(SERIES) % 3]
-
-    @property
-    def marker(self) -> str:
-        return MARKERS[self.style % len(MARKERS)]
 
 
 def learning_curves(arms: Sequence[tuple[Series, Curve]], metric: str, key: str, logarithmic: bool = True) -> str:
@@ -91,47 +42,47 @@ def learning_curves(arms: Sequence[tuple[Series, Curve]], metric: str, key: str,
 
     Where `logarithmic`, values of the whole run that span much are drawn so; a metric that grows from near 0 is not.
     """
-    with _figure(WIDTH, 3.5, key) as figure:
+    with canvas(WIDTH, 3.5, key) as figure:
         whole, half = figure.subplots(1, 2)
         last = max(curve.steps[-1] for _, curve in arms)
         for axes, start in ((whole, 0.0), (half, last / 2)):
             for series, curve in arms:
-                _line(axes, series, curve, start)
+                line(axes, series, curve, start)
             axes.set_xlabel("step")
         whole.set_title("whole run")
         whole.set_ylabel(metric)
         if logarithmic:
-            _log_y(whole, [value for _, curve in arms for value in curve.mean])
+            log_y(whole, [value for _, curve in arms for value in curve.mean])
         half.set_title("second half")
-        _legend(figure, whole, len(arms))
-        return _svg(figure, key)
+        legend(figure, whole, len(arms))
+        return svg(figure, key)
 
 
 def linear_network(
     arms: Sequence[tuple[Series, Curve]], theory: Sequence[tuple[str, Sequence[float], Sequence[float]]], key: str
 ) -> str:
     """Losses of deep linear networks over the step, logarithmic, with theory curves (label, steps, losses) in grey."""
-    with _figure(WIDTH, 4.2, key) as figure:
+    with canvas(WIDTH, 4.2, key) as figure:
         axes = figure.subplots()
         values = [value for _, curve in arms for value in curve.mean if value > 0] or [1.0]
         for series, curve in arms:
-            _line(axes, series, curve, 0.0)
+            line(axes, series, curve, 0.0)
         low, high = min(values) / 3, max(values) * 3
         for dash, (label, steps, losses) in zip(DASHES[2:], theory, strict=False):
             inside = [(step, loss) for step, loss in zip(steps, losses, strict=True) if low < loss < high]
             axes.plot(*zip(*inside, strict=True), color=MUTED, linestyle=dash, linewidth=1.2, label=label)
-        _log_y(axes, values)
+        log_y(axes, values)
         axes.set_ylim(low, high)
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
-        _legend(figure, axes, len(arms) + len(theory))
-        return _svg(figure, key)
+        legend(figure, axes, len(arms) + len(theory))
+        return svg(figure, key)
 
 
 def forest(rows: Sequence[tuple[Series, Sequence[float], tuple[float, float] | None]], metric: str, key: str) -> str:
     """One row an arm: each seed's value, their mean and its 95 % interval; the first row's mean as a line."""
     height = 0.55 + 0.34 * len(rows)
-    with _figure(WIDTH, height, key) as figure:
+    with canvas(WIDTH, height, key) as figure:
         figure.subplots_adjust(top=1 - 0.05 / height)
         axes = figure.subplots()
         values = [value for _, seeds, _ in rows for value in seeds]
@@ -142,7 +93,7 @@ def forest(rows: Sequence[tuple[Series, Sequence[float], tuple[float, float] | N
             axes.plot(seeds, [y] * len(seeds), "|", color=series.colour, markersize=9, markeredgewidth=1.2)
             axes.plot([mean], [y], series.marker, color=series.colour, markersize=7, mec=PAPER, mew=0.7)
         axes.axvline(float(np.mean(rows[0][1])), color=SERIES[0], linewidth=1, linestyle=DASHES[0], zorder=0)
-        labels = [_short(series.label, 34) for series, _, _ in rows]
+        labels = [short(series.label, 34) for series, _, _ in rows]
         axes.set_yticks(range(len(rows)), labels)
         figure.subplots_adjust(left=(0.35 + 0.075 * max(map(len, labels))) / WIDTH)
         axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -152,7 +103,7 @@ def forest(rows: Sequence[tuple[Series, Sequence[float], tuple[float, float] | N
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.set_xlim(min(values) / 3, max(values) * 3)  # an interval may reach below zero
-        return _svg(figure, key)
+        return svg(figure, key)
 
 
 def heat_maps(rows: Sequence[tuple[str, Array, Sequence[int], Mask]], key: str, seeds: int = 4) -> str:
@@ -169,10 +120,10 @@ def heat_maps(rows: Sequence[tuple[str, Array, Sequence[int], Mask]], key: str, 
     norm = LogNorm(*_decades([np.abs(p[:, allowed]).ravel() for _, p, _, allowed in rows]), clip=True)
     size = min(1.75, (WIDTH - 1.6) / columns - 0.3)  # of one map, inches
     height = 0.35 + (size + 0.62) * len(rows)
-    with _figure(WIDTH, height, key) as figure:
+    with canvas(WIDTH, height, key) as figure:
         for row, (label, p, names, allowed) in enumerate(rows):
             top = height - 0.45 - row * (size + 0.62)
-            figure.text(0.5 / WIDTH, (top + 0.22) / height, _short(label, 90), weight="bold")
+            figure.text(0.5 / WIDTH, (top + 0.22) / height, short(label, 90), weight="bold")
             titles = ["mean" if len(p) > 1 else f"seed {names[0]}", *(f"seed {seed}" for seed in names[:seeds])]
             maps = [np.abs(p).mean(axis=0), *(np.abs(p[:seeds]) if len(p) > 1 else [])]
             for column, (title, matrix) in enumerate(zip(titles, maps, strict=False)):
@@ -184,14 +135,14 @@ def heat_maps(rows: Sequence[tuple[str, Array, Sequence[int], Mask]], key: str, 
                 if row == len(rows) - 1:
                     axes.set_xlabel("step j")
         _colour_bar(_axes(figure, WIDTH - 0.62, height - 0.45 - size, 0.12, size), norm, "|p|")
-        return _svg(figure, key)
+        return svg(figure, key)
 
 
 def depth_profiles(rows: Sequence[tuple[str, Profile]], key: str) -> str:
     """Bars of the share of each step's incoming weight that comes from h_0, from between, and from h_{j-1}."""
     columns = min(len(rows), 4)
     lines = math.ceil(len(rows) / columns)
-    with _figure(WIDTH, 0.5 + 1.75 * lines, key) as figure:
+    with canvas(WIDTH, 0.5 + 1.75 * lines, key) as figure:
         grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
         figure.subplots_adjust(hspace=0.55, wspace=0.12, top=1 - 0.62 / (0.5 + 1.75 * lines))
         for axes in grid.flat[len(rows) :]:
@@ -203,27 +154,27 @@ def depth_profiles(rows: Sequence[tuple[str, Profile]], key: str) -> str:
                 mean = share.mean(axis=0)
                 axes.bar(profile.steps, mean, 0.82, bottom=base, color=colour, label=part)
                 base = base + mean
-            axes.set_title(_short(label, 100 // columns), fontsize=8)
+            axes.set_title(short(label, 100 // columns), fontsize=8)
             axes.set_xlabel("step j")
             axes.set_ylim(0, 1)
             axes.grid(axis="x", visible=False)
-            _whole_ticks(axes.xaxis)
+            whole_ticks(axes.xaxis)
         for axes in grid[:, 0]:
             axes.set_ylabel("share of weight")
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="upper left", ncols=3, bbox_to_anchor=(0.05, 1.0))
-        return _svg(figure, key)
+        return svg(figure, key)
 
 
 def brackets(arms: Sequence[tuple[Series, Mapping[float, float]]], axis: str, metric: str, key: str) -> str:
     """How the metric depends on one numeric axis: for each arm, its best mean at each value, over its other axes."""
-    with _figure(WIDTH, 3.0, key) as figure:
+    with canvas(WIDTH, 3.0, key) as figure:
         axes = figure.subplots()
         for series, points in arms:
             x = sorted(points)
-            (line,) = axes.plot(x, [points[value] for value in x], series.marker, color=series.colour)
-            line.set_label(_short(series.label))
+            (drawn,) = axes.plot(x, [points[value] for value in x], series.marker, color=series.colour)
+            drawn.set_label(short(series.label))
             if len(x) <= FEW:  # a line through random values would be noise
-                line.set_linestyle(series.dash)
+                drawn.set_linestyle(series.dash)
         tried = sorted({value for _, points in arms for value in points})
         if tried[0] > 0:
             axes.set_xscale("log")
@@ -232,11 +183,11 @@ def brackets(arms: Sequence[tuple[Series, Mapping[float, float]]], axis: str, me
             axes.set_xticks(tried, [f"{value:g}" for value in tried])
         else:
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        _log_y(axes, [value for _, points in arms for value in points.values()])
+        log_y(axes, [value for _, points in arms for value in points.values()])
         axes.set_xlabel(axis)
         axes.set_ylabel(metric)
-        _legend(figure, axes, len(arms))
-        return _svg(figure, key)
+        legend(figure, axes, len(arms))
+        return svg(figure, key)
 
 
 def marginal_maps(
@@ -259,7 +210,7 @@ def marginal_maps(
     values = np.concatenate([matrix.ravel() for *_, matrix in arms])
     finite = values[np.isfinite(values)]
     colours = "viridis_r" if mode == "min" else "viridis"
-    with _figure(WIDTH, 0.1 + (high + 0.25) * lines, key) as figure:
+    with canvas(WIDTH, 0.1 + (high + 0.25) * lines, key) as figure:
         grid = figure.subplots(lines, columns, squeeze=False)
         figure.subplots_adjust(hspace=1.1 / (0.36 * tall), wspace=0.3)
         for axes in grid.flat[len(arms) :]:
@@ -274,30 +225,13 @@ def marginal_maps(
                 axes.text(j, i, text, ha="center", va="center", color=colour, fontsize=8)
             axes.set_xticks(range(len(cols)), [f"{value:g}" for value in cols])
             axes.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
-            axes.set_title(_short(label, 100 // columns), fontsize=8)
+            axes.set_title(short(label, 100 // columns), fontsize=8)
             axes.set_xlabel(names[1])
             axes.grid(visible=False)
             axes.spines[:].set_visible(False)
         for axes in grid[:, 0]:
             axes.set_ylabel(names[0])
-        return _svg(figure, key)
-
-
-def _line(axes: Axes, series: Series, curve: Curve, start: float) -> None:
-    points = [k for k, step in enumerate(curve.steps) if step >= start]
-    steps = [curve.steps[k] for k in points]
-    axes.plot(
-        steps,
-        [curve.mean[k] for k in points],
-        color=series.colour,
-        linestyle=series.dash,
-        marker=series.marker if len(points) <= 30 else "",
-        markersize=3.5,
-        label=_short(series.label),
-    )
-    if curve.low and curve.high:
-        low, high = [curve.low[k] for k in points], [curve.high[k] for k in points]
-        axes.fill_between(steps, low, high, color=series.colour, alpha=0.13, linewidth=0)
+        return svg(figure, key)
 
 
 def _map(axes: Axes, matrix: Array, allowed: Mask, norm: Any) -> None:
@@ -308,8 +242,8 @@ def _map(axes: Axes, matrix: Array, allowed: Mask, norm: Any) -> None:
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=2, labelsize=7)
-    _whole_ticks(axes.xaxis)
-    _whole_ticks(axes.yaxis)
+    whole_ticks(axes.xaxis)
+    whole_ticks(axes.yaxis)
 
 
 def _axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
@@ -338,68 +272,3 @@ def _decades(groups: Sequence[Array]) -> tuple[float, float]:
     values = values[values > 0]
     low = 10.0 ** math.floor(math.log10(values.min())) if len(values) else 0.1
     return min(max(low, 1e-4), 0.1), max(1.0, float(values.max(initial=1.0)))
-
-
-def _log_y(axes: Axes, values: Sequence[float]) -> None:
-    """Logarithmic where values span a factor of 3, with plain numbers at its ticks."""
-    if min(values) <= 0 or max(values) <= 3 * min(values):
-        return
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    few = max(values) < 100 * min(values)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=9))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _whole_ticks(axis: Any) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
-
-
-def _legend(figure: Figure, axes: Axes, count: int) -> None:
-    """Above the axes, so that it covers no line."""
-    columns = min(count, 4)
-    lines = math.ceil(count / columns)
-    height = float(figure.get_size_inches()[1])
-    figure.set_size_inches(WIDTH, height + 0.2 * lines)
-    top = 1 - (0.3 + 0.2 * lines) / (height + 0.2 * lines)
-    figure.subplots_adjust(top=top)
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper left", ncols=columns, bbox_to_anchor=(0.05, 1.0), handlelength=2.8)
-
-
-def _short(label: str, longest: int = 40) -> str:
-    label = " ".join(label.split())
-    return label if len(label) <= longest else label[: longest - 1] + "…"
-
-
-@contextmanager
-def _figure(width: float, height: float, key: str) -> Iterator[Figure]:
-    """An empty figure of inches under our style; matplotlib's own settings are as before afterwards."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context(STYLE | {"svg.hashsalt": key}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has its own
-        figure = Figure(figsize=(width, height))
-        figure.subplots_adjust(left=0.085, right=0.985, bottom=0.5 / height, top=1 - 0.3 / height)
-        yield figure
-
-
-def _svg(figure: Figure, key: str) -> str:
-    """The figure as an <svg> element for a page: variables for colours, ids of its own, no address of anything else."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r' xmlns(:\w+)?="[^"]*"|xlink:(?=href)', "", text)
-    text = re.sub(r'<svg width="[^"]*" height="[^"]*"', "<svg", text, count=1)
-    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{key}-", text)
-    text = re.sub(r"(font: [^;\"]*?)'DejaVu Sans'", r"\1var(--font)", text)
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, f"var({variable})")
-    return text.strip()

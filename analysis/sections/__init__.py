@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.cells import COMPLETE, Arm, Cell, is_baseline
+from analysis.drawing import Series
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, interval, number, value
-from analysis.plots import Series
 
 DOT = "\N{MIDDLE DOT}"  # in a table: this arm has no such axis
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from analysis import plots
+from analysis import drawing, plots
 from analysis.curves import Curve
 from analysis.topology import profile
 
@@ -20,8 +20,8 @@ STEPS = tuple(range(0, 101, 10))
 NAMES = ["cascaded", '<b>&"bold"</b>', "$x^2$ \\frac", "emoji \N{GRINNING FACE}\nin two lines", "n" * 300]
 
 
-def series(count: int) -> list[plots.Series]:
-    return [plots.Series(NAMES[k % len(NAMES)] + str(k), k, baseline=k == 0) for k in range(count)]
+def series(count: int) -> list[drawing.Series]:
+    return [drawing.Series(NAMES[k % len(NAMES)] + str(k), k, baseline=k == 0) for k in range(count)]
 
 
 def curve(level: float, interval: bool = True) -> Curve:
@@ -120,4 +120,4 @@ def test_maps_show_sources_down_and_steps_right_and_leave_blank_what_is_not_allo
 def test_the_baseline_looks_the_same_and_no_two_arms_alike() -> None:
     looks = [(one.colour, str(one.dash)) for one in series(24)]
     assert len(set(looks)) == 24
-    assert looks[0][0] == plots.SERIES[0]
+    assert looks[0][0] == drawing.SERIES[0]
