@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 GoalResample = Literal["never", "episode"]
@@ -26,8 +27,8 @@ class Contract:
     goal_index: tuple[int, ...]  # G of the S coordinates
     action_size: int  # A; actions lie in [-1, 1]
     radius: float  # distance below which a step is a success
-    easy: float  # a looser radius
-    hard: float  # a tighter one
+    easy: float  # a looser radius, and
+    hard: float  # a tighter one; `radius` itself where none was published
     control_dt: float  # seconds of a step
 
     def __post_init__(self) -> None:
@@ -44,6 +45,15 @@ class Contract:
         return self.state_size + self.goal_size
 
 
+class Verdict(NamedTuple):
+    """How near observations are to their goals; arrays of numpy or of jax, as they were."""
+
+    distance: Any  # of the achieved goal from the goal
+    success: Any  # bool
+    easy: Any
+    hard: Any
+
+
 class Step(NamedTuple):
     """What N environments report of one step; arrays of N, of numpy or of jax.
 
@@ -55,9 +65,9 @@ class Step(NamedTuple):
     terminated: Any  # bool: the state left the region in which the task goes on
     truncated: Any  # bool: the episode reached its length
     broken: Any  # bool: the state was no longer finite; counts as terminated, and final_obs is the one before it
-    distance: Any  # float32, of the achieved goal from the goal, in this step's state
-    # The success of each radius is of the step's state too; for most tasks distance < radius.
-    success: Any  # bool
+    # Of `final_obs`; a broken step is no success.
+    distance: Any  # float32, of the achieved goal from the goal
+    success: Any  # bool, as are the next two
     success_easy: Any
     success_hard: Any
 
@@ -86,6 +96,13 @@ class GoalEnvSpec(BaseModel):
         """The environment in which a policy trained here is judged: mazes have one with fewer goals."""
         return self
 
+    def judge(self, observation: Any) -> Verdict:
+        """Distance from the goal and success, of observations (..., S + G) of numpy or of jax."""
+        contract = self.contract
+        offset = observation[..., np.array(contract.goal_index)] - observation[..., contract.state_size :]
+        distance = (offset * offset).sum(-1) ** 0.5
+        return Verdict(distance, *(distance < radius for radius in (contract.radius, contract.easy, contract.hard)))
+
     @abstractmethod
     def build(self, num_envs: int) -> Batch:
         """N environments to be stepped together.
@@ -101,3 +118,16 @@ class Batch(ABC):
     spec: GoalEnvSpec
     contract: Contract
     num_envs: int
+
+
+class JaxSpec(GoalEnvSpec):
+    """An environment that runs in jax."""
+
+    @abstractmethod
+    def environment(self) -> Any:
+        """One of it, without a batch: an `envs.functional.JaxEnv`."""
+
+    def build(self, num_envs: int) -> Batch:
+        from envs.functional import JaxBatch
+
+        return JaxBatch(self, self.environment(), num_envs)

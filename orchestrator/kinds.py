@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, SerializeAsAny
 
+from envs.base import GoalEnvSpec
 from models.optim.base import OptimSpec
 from models.topology.base import TopologySpec
 from orchestrator.data.base import DataSpec
@@ -24,6 +25,7 @@ class Family(NamedTuple):
 
     package: str
     base: type[BaseModel]
+    shared: tuple[str, ...] = ("base",)  # modules of the package that are no kinds; its sub-packages are none either
 
 
 FAMILIES = {
@@ -31,15 +33,17 @@ FAMILIES = {
     "topology": Family("models.topology", TopologySpec),
     "optim": Family("models.optim", OptimSpec),
     "data": Family("orchestrator.data", DataSpec),
+    "env": Family("envs", GoalEnvSpec, ("base", "functional", "host", "maze", "vector")),
 }
 
 
 @cache
 def names(family: str) -> tuple[str, ...]:
     """The kinds of a family, from the names of its files."""
-    package = importlib.import_module(FAMILIES[family].package)
-    modules = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return tuple(sorted(name.replace("_", "-") for name in modules if name != "base"))
+    package, _, shared = FAMILIES[family]
+    modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    own = (module.name for module in modules if not module.ispkg and module.name not in shared)
+    return tuple(sorted(name.replace("_", "-") for name in own))
 
 
 @cache
@@ -49,7 +53,7 @@ def find(family: str, kind: str) -> type[BaseModel]:
     Raises:
         InputError: no such kind, or a dotted path that leads to no `Spec` of this family.
     """
-    package, base = FAMILIES[family]
+    package, base, _ = FAMILIES[family]
     if kind in names(family):
         own: type[BaseModel] = _spec(f"{package}.{kind.replace('-', '_')}")
         return own
@@ -95,3 +99,4 @@ def summary(family: str, kind: str) -> str:
 AnyTopology = Annotated[SerializeAsAny[TopologySpec], BeforeValidator(partial(parse, "topology"))]
 AnyOptim = Annotated[SerializeAsAny[OptimSpec], BeforeValidator(partial(parse, "optim"))]
 AnyData = Annotated[SerializeAsAny[DataSpec], BeforeValidator(partial(parse, "data"))]
+AnyEnv = Annotated[SerializeAsAny[GoalEnvSpec], BeforeValidator(partial(parse, "env"))]
