@@ -16,6 +16,7 @@ from typing import Any
 from analysis import names
 from analysis.intervals import Summary, summarize
 from analysis.store import QueryError, Run, Store, Study, near
+from analysis.tasks import setting
 
 COMPLETE, INCOMPLETE, STOPPED, UNFINISHED, DIVERGED, FAILED = RANKS = (
     "complete",
@@ -256,8 +257,10 @@ def _geometric(start: float, factor: float) -> tuple[float, ...]:
 
 
 def is_baseline(cell: Cell) -> bool:
-    """Whether others are measured against it: its topology is `cascaded`, or its arm's name says so."""
-    return cell.spec.get("topology", {}).get("kind") == "cascaded" or cell.arm in ("cascaded", "baseline", "none")
+    """Whether others are measured against it: all its topologies are `cascaded`, or its arm's name says so."""
+    sections = [held for key, held in cell.spec.items() if key == "topology" or key.endswith("_topology")]
+    kinds = {held["kind"] for held in sections if held}
+    return kinds == {"cascaded"} or cell.arm in ("cascaded", "baseline", "none")
 
 
 @dataclass(frozen=True)
@@ -299,20 +302,20 @@ def gap(new: Cell, old: Cell) -> Gap | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best configuration of one model that is no baseline, against the best one that is."""
+    """The best configuration of one model and task that is no baseline, against the best one that is."""
 
-    model: Mapping[str, Any]  # the model's part of the spec, which both share
+    model: Mapping[str, Any]  # as `tasks.setting`, which both share
     cell: Cell
     base: Cell
     gap: Gap
 
 
 def comparisons(ranked: Sequence[Cell]) -> list[Comparison]:
-    """One for each model that has a value both of a baseline and of another topology, in order of rank."""
+    """One for each model and task with a value both of a baseline and of another topology, in order of rank."""
     valued = [cell for cell in ranked if cell.summary.mean is not None]
     found = []
-    for model in _distinct([cell.spec.get("model", {}) for cell in valued]):
-        group = [cell for cell in valued if cell.spec.get("model", {}) == model]
+    for model in _distinct([setting(cell.spec) for cell in valued]):
+        group = [cell for cell in valued if setting(cell.spec) == model]
         base = next((cell for cell in group if is_baseline(cell)), None)
         cell = next((cell for cell in group if not is_baseline(cell)), None)
         between = gap(cell, base) if cell and base else None

@@ -118,6 +118,15 @@ def whole_ticks(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
+def step_axis(axes: Axes, name: str, last: float) -> None:
+    """The axis of steps; of very many, its ticks are 20 k or 100 M."""
+    axes.set_xlabel(name)
+    if last >= 1e5:
+        from matplotlib.ticker import EngFormatter
+
+        axes.xaxis.set_major_formatter(EngFormatter())
+
+
 def legend(figure: Figure, axes: Axes, count: int) -> None:
     """Above the axes, so that it covers no line."""
     columns = min(count, 4)

@@ -5,14 +5,17 @@ Nothing is drawn here and nothing is HTML. Where a part cannot be had, `gaps` sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
-from analysis import cells, queries
+from analysis import cells, names, queries, scaling
 from analysis.cells import Arm, Cell, Comparison
 from analysis.curves import Curve, Saving, average, saving
 from analysis.queries import Topology
+from analysis.scaling import Scaling
 from analysis.store import Points, QueryError, Store, Study
+from analysis.tasks import setting
 
 SHOWN_ARMS = 10  # in figures
 
@@ -40,6 +43,9 @@ class Facts:
     curves: Mapping[str, Curve]
     steps: Mapping[str, Steps]
     topologies: Mapping[str, Sequence[Topology]]
+    scalings: tuple[Scaling, ...]  # one for each task
+    depth_curves: Mapping[str, Curve]  # of their configurations, by cell
+    seconds: Mapping[str, Mapping[str, float]]  # cell -> name of a time -> a run's sum, mean over seeds
     gaps: tuple[str, ...]
     number: int = 1  # of the study in its report
     home: str | None = None  # where commands are to look; None: where they look anyway
@@ -82,7 +88,11 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
     shown = _shown(arms, ranked)
     compared = cells.comparisons(ranked)
     drawn = {cell.cell: cell for arm in shown if (cell := arm.best)} | {one.base.cell: one.base for one in compared}
-    histories = {cell.cell: list(store.history(cell.counted, metric or "").values()) for cell in drawn.values()}
+    scaled = scaling.scalings(ranked)
+    deep = {cell.cell: cell for one in scaled for line in one.lines for cell in line.cells.values()}
+    histories = {
+        cell.cell: list(store.history(cell.counted, metric or "").values()) for cell in (drawn | deep).values()
+    }
     curves = {cell: curve for cell, runs in histories.items() if (curve := average(runs, study.workload == "lnn"))}
     return Facts(
         study=study,
@@ -95,6 +105,9 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
         curves={arm.arm: curves[arm.best.cell] for arm in shown if arm.best and arm.best.cell in curves},
         steps=_steps(shown, compared, histories, curves, mode),
         topologies=_topologies(store, shown, gaps),
+        scalings=tuple(scaled),
+        depth_curves={cell: curves[cell] for cell in deep if cell in curves},
+        seconds=_seconds(store, (drawn | deep).values()),
         gaps=tuple(gaps),
     )
 
@@ -119,7 +132,7 @@ def _steps(
     found = {}
     for arm in arms:
         cell = arm.best
-        base = next((one.base for one in compared if cell and cell.spec.get("model", {}) == one.model), None)
+        base = next((one.base for one in compared if cell and setting(cell.spec) == one.model), None)
         if cell is None or base is None or cells.is_baseline(cell) or not {cell.cell, base.cell} <= curves.keys():
             continue
         target = curves[base.cell].points
@@ -127,6 +140,18 @@ def _steps(
         seeds = [saving(points, target, mode) for points in histories[cell.cell]]
         if mean:
             found[arm.arm] = Steps(base, mean, tuple(seed for seed in seeds if seed))
+    return found
+
+
+def _seconds(store: Store, drawn: Iterable[Cell]) -> dict[str, dict[str, float]]:
+    """Where the time of each cell's runs went; nothing of runs that did not say."""
+    found: dict[str, dict[str, float]] = {}
+    for cell in drawn:
+        for name in names.TIMES:
+            if not any(name in run.metrics for run in cell.counted):
+                continue
+            sums = [sum(value for _, value in points) for points in store.history(cell.counted, name).values()]
+            found.setdefault(cell.cell, {})[name] = fmean(sums)
     return found
 
 

@@ -25,6 +25,7 @@ from analysis.drawing import (
     line,
     log_y,
     short,
+    step_axis,
     svg,
     whole_ticks,
 )
@@ -48,7 +49,7 @@ def learning_curves(arms: Sequence[tuple[Series, Curve]], metric: str, key: str,
         for axes, start in ((whole, 0.0), (half, last / 2)):
             for series, curve in arms:
                 line(axes, series, curve, start)
-            axes.set_xlabel("step")
+            step_axis(axes, "step", last)
         whole.set_title("whole run")
         whole.set_ylabel(metric)
         if logarithmic:

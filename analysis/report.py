@@ -15,6 +15,7 @@ from pathlib import Path
 from analysis.facts import Facts, gather
 from analysis.page import Html, document, element, join
 from analysis.sections import again
+from analysis.sections.depth import depth
 from analysis.sections.environment import environment
 from analysis.sections.learning import learning
 from analysis.sections.paper import paper
@@ -23,6 +24,7 @@ from analysis.sections.results import results, troubles
 from analysis.sections.summary import summary
 from analysis.sections.topology import topology
 from analysis.sections.tuning import tuning
+from analysis.sections.wall_time import wall_time
 from analysis.store import QueryError, Store, open_store, redacted
 
 
@@ -80,10 +82,12 @@ def _study(facts: Facts, store: Store) -> Html:
         _part("Plan", plan(facts, store)),
         _part("Results", results(facts)),
         _part("Learning curves", learning(facts)),
+        _part("Depth", depth(facts)),
         _part("Tuning", tuning(facts)),
         _part("Learned topology", topology(facts)),
         _part("Beside the paper", paper(facts)),
         _part("Not complete", troubles(facts)),
+        _part("Where the time went", wall_time(facts)),
         _part("Where it ran", environment(facts)),
     ]
     return element("section", *parts)

@@ -6,13 +6,13 @@ What they share is here: the look of an arm, the ids of figures, and the command
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from analysis.cells import COMPLETE, Arm, Cell, is_baseline
 from analysis.drawing import Series
 from analysis.facts import Facts
-from analysis.page import NONE, Html, element, interval, number, value
+from analysis.page import NONE, Html, element, interval, number
+from analysis.tasks import deep
 
 DOT = "\N{MIDDLE DOT}"  # in a table: this arm has no such axis
 
@@ -72,7 +72,7 @@ def short_axes(axes: Sequence[str]) -> list[str]:
 
 
 def axis_value(cell: Cell, axis: str) -> str:
-    return value(cell.axes[axis]) if axis in cell.axes else DOT
+    return deep(axis, cell.axes[axis]) if axis in cell.axes else DOT
 
 
 def status(cell: Cell) -> Html:
@@ -92,10 +92,3 @@ def spread(cell: Cell) -> str:
 
 def mean(cell: Cell) -> str:
     return number(cell.summary.mean)
-
-
-def model_names(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells models apart, in a few words; nothing for a single one."""
-    keys = list(dict.fromkeys(key for model in models for key in model))
-    apart = [key for key in keys if len({value(model.get(key)) for model in models}) > 1]
-    return [", ".join(f"{key} {value(model.get(key))}" for key in apart[:2]) for model in models]

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from analysis import names, published
+from analysis import names, published, published_depths
 from analysis.cells import COMPLETE, Cell
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, join, number, percent, table
 from analysis.published import at
+from analysis.published_depths import LAYERS_PER_BLOCK
+from analysis.scaling import Scaling
 from analysis.sections.summary import saved
 from analysis.store import QueryError
 
@@ -23,6 +25,7 @@ def paper(facts: Facts) -> Html | None:
             parts.append(_beside(facts, published.table(facts.study.published)))
         except QueryError as error:
             parts.append(element("p", str(error)))
+    parts += [part for one in facts.scalings if (part := _at_depths(facts, one))]
     if facts.study.workload == "llm":
         parts.append(_claims(facts))
     return join(*parts) if parts else None
@@ -47,14 +50,34 @@ def _beside(facts: Facts, printed: published.Table) -> Html:
     return join(element("p", text), table(heads, rows, range(1, len(heads))))
 
 
+def _at_depths(facts: Facts, scaling: Scaling) -> Html | None:
+    """Published values at each depth of a task, and ours in the same setting and of every other topology."""
+    specs = [cell.spec for line in scaling.lines for cell in line.cells.values()]
+    known = [row for row in published_depths.rows() if row.metric == facts.metric and any(map(row.matches, specs))]
+    if not known:
+        return None
+    layers = {depth for row in known for depth in row.values} | {LAYERS_PER_BLOCK * blocks for blocks in scaling.blocks}
+    depths = sorted(layers)
+    rows = [
+        [f"{row.task}: {row.title}", *(row.values.get(depth, NONE) for depth in depths), row.source] for row in known
+    ]
+    for line in scaling.lines:
+        ours = (line.cells.get(depth // LAYERS_PER_BLOCK) for depth in depths)
+        rows.append([f"ours, {line.label}", *(_measured(cell) if cell else NONE for cell in ours), "this study"])
+    heads = ["", *(f"depth {depth} (blocks: {depth // LAYERS_PER_BLOCK})" for depth in depths), "source"]
+    return table(heads, rows, range(1, len(heads) - 1))
+
+
 def _of_size(facts: Facts, column: str) -> list[Cell]:
     return [cell for cell in facts.ranked if published.is_size(column, cell.spec)]
 
 
 def _ours(entry: published.Entry, ranked: Sequence[Cell]) -> str:
     cell = next((cell for cell in ranked if entry.matches(cell.spec)), None)
-    if cell is None:
-        return "not run"
+    return "not run" if cell is None else _measured(cell)
+
+
+def _measured(cell: Cell) -> str:
     if cell.summary.mean is None:
         return cell.status
     sd = f" ± {number(cell.summary.sd, 2)}" if cell.summary.sd is not None else ""

@@ -9,6 +9,7 @@ from analysis.facts import Facts
 from analysis.page import NONE, Html, element, join, table, value
 from analysis.sections import DOT, short_axes
 from analysis.store import Store
+from analysis.tasks import deep
 
 
 def plan(facts: Facts, store: Store) -> Html:
@@ -16,7 +17,7 @@ def plan(facts: Facts, store: Store) -> Html:
     rows = [
         [
             arm.arm,
-            *(value(arm.brackets[axis]) if axis in arm.brackets else DOT for axis in axes),
+            *(deep(axis, arm.brackets[axis]) if axis in arm.brackets else DOT for axis in axes),
             NONE if arm.planned is None else arm.planned,
             arm.configurations,
             arm.runs,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from analysis import plots
 from analysis.cells import COMPLETE, Cell
 from analysis.facts import Facts
-from analysis.page import Html, element, figure, join, number, table, value
+from analysis.page import Html, element, figure, join, number, table
 from analysis.sections import axis_value, cell_name, command, export, key, left_out, looks, short_axes, spread, status
+from analysis.tasks import deep
 
 TOP = 12  # configurations in the table
 TROUBLES = 25  # incomplete configurations that are listed one by one
@@ -73,4 +74,4 @@ def troubles(facts: Facts) -> Html:
 
 def _axes(cell: Cell) -> str:
     names = short_axes(list(cell.axes))
-    return ", ".join(f"{name} {value(held)}" for name, held in zip(names, cell.axes.values(), strict=True))
+    return ", ".join(f"{name} {deep(axis, held)}" for name, (axis, held) in zip(names, cell.axes.items(), strict=True))

@@ -9,7 +9,8 @@ from analysis import names
 from analysis.cells import COMPLETE, Cell, Comparison
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, interval, join, number, p_value, percent
-from analysis.sections import model_names, spread
+from analysis.sections import spread
+from analysis.tasks import task_names
 from analysis.topology import Agreement
 
 CARDS = 3  # models that are compared in a card each
@@ -45,7 +46,7 @@ def _better(facts: Facts, one: Comparison) -> bool:
 
 def _model(facts: Facts, one: Comparison) -> str:
     """Which of several models a comparison is of."""
-    name = model_names([each.model for each in facts.comparisons])[facts.comparisons.index(one)]
+    name = task_names([each.model for each in facts.comparisons])[facts.comparisons.index(one)]
     return f", {name}" if name else ""
 
 
@@ -88,6 +89,8 @@ def _agreement(facts: Facts) -> list[Html]:
     if learned is None:
         return []
     found, arm = learned.agreement, learned.cell.arm
+    if len(facts.topologies[arm]) > 1:
+        arm = f"{arm}, {learned.network}"
     if found.pearson is None:
         return [_card(NONE, f"agreement of learned topologies ({arm})", _undefined(found))]
     chance = _chance(number(found.pearson_chance, 2), found.pearson_p)

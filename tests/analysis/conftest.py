@@ -253,6 +253,38 @@ def _linear() -> list[Trial]:
     ]
 
 
+def _deep() -> list[Trial]:
+    """Time at goal of one task at three depths: learned connections gain at each, 8 blocks of them beat 16 plain."""
+    rng = np.random.default_rng(1)
+    level = {"cascaded": {4: 100.0, 8: 200.0, 16: 300.0}, "drop": {4: 150.0, 8: 500.0, 16: 600.0}}
+    spec = {
+        "env": {"kind": "humanoid", "control_dt": 0.03, "episode_length": 1000},
+        "train": {"env_steps": 100_000_000},
+    }
+    seconds = {names.TIME_ROLLOUT: 60.0, names.TIME_LEARN: 240.0, names.TIME_EVALUATE: 30.0, names.TIME_SYNC: 1.0}
+    return [
+        Trial(
+            arm,
+            seed,
+            value + 5.0 * seed,
+            {"model.num_blocks": blocks},
+            ANCRE if arm == "drop" else {"kind": "cascaded"},
+            p={name: random_p(rng, blocks) for name in ("actor", "phi", "psi")} if arm == "drop" else None,
+            reached=98_946_048,
+            extra=spec | {"model": {"num_blocks": blocks, "width": 256, "activation": "swish", "layer_norm": True}},
+            more={name: held * blocks for name, held in seconds.items()} | {names.ENV_STEPS_PER_S: 18_000.0},
+        )
+        for arm, levels in level.items()
+        for blocks, value in levels.items()
+        for seed in range(3)
+    ]
+
+
+def rising(trial: Trial, share: float) -> float:
+    """From 0 up to the last value."""
+    return float(trial.value or 0.0) * share
+
+
 def _many() -> list[Trial]:
     """Twelve arms, one seed each."""
     return [Trial(f"arm-{k}", 0, 10.0 + k, {"optim.lr": 1e-3}) for k in range(12)]
@@ -265,6 +297,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
     recorder.study("small", _small(), tags={names.PUBLISHED: "table4"})
     recorder.study("mixed", _mixed())
     recorder.study("linear", _linear(), metric=names.TRAIN_LOSS, workload="lnn")
+    upwards = {names.MODE: "max"}
+    recorder.study("deep", _deep(), metric=names.EVAL_TIME_AT_GOAL, workload="crl", tags=upwards, curve=rising)
     recorder.study("many", _many(), seeds=[0])
     recorder.study("one-seed", [trial for trial in _small() if trial.seed == 0], seeds=[0])
     recorder.study("all-diverged", [Trial("a", seed, None, state=names.DIVERGED, cause="NaN") for seed in range(3)])

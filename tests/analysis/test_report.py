@@ -66,6 +66,7 @@ EVERY = [
     "small",
     "mixed",
     "linear",
+    "deep",
     "many",
     "one-seed",
     "all-diverged",
