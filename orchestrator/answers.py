@@ -9,6 +9,7 @@ from typing import Any
 from analysis import queries
 from analysis.cells import Cell, metric_of
 from analysis.store import QueryError, default_home, open_store
+from analysis.tasks import deep
 from orchestrator.errors import InputError
 from orchestrator.record.tracking import uri_of
 from orchestrator.study.export import study_of, trial_of
@@ -114,9 +115,13 @@ def _shares(row: Mapping[str, Any]) -> str | None:
 def configuration(axes: Mapping[str, Any]) -> str:
     """A cell's place on its axes: words as they are, numbers with their name."""
     return ", ".join(
-        str(value) if isinstance(value, str) else f"{path.rpartition('.')[2]} {text(value)}"
+        str(value) if isinstance(value, str) else f"{path.rpartition('.')[2]} {_value(path, value)}"
         for path, value in axes.items()
     )
+
+
+def _value(path: str, value: Any) -> str:
+    return deep(path, value) if isinstance(value, int) else text(value)
 
 
 ANSWERS: Mapping[str, Callable[[Namespace], tuple[Rows, Rows]]] = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from analysis.published_depths import LAYERS_PER_BLOCK
 from orchestrator.data.base import existing
 from orchestrator.study import published_hours
 from orchestrator.study.arms import settles
@@ -52,7 +53,12 @@ def _arms(plan: Plan) -> Iterator[str]:
     yield head
     for line, side in zip(lines, plan.sides, strict=True):
         yield line
-        yield from _wrapped([f"  {axis}: {values}" for axis, values in side.brackets.items()], indent="    ")
+        yield from _wrapped([f"  {_axis(axis)}: {values}" for axis, values in side.brackets.items()], indent="    ")
+
+
+def _axis(name: str) -> str:
+    """An axis; of a number of residual MLP blocks, how papers count it."""
+    return f"{name} (depth = {LAYERS_PER_BLOCK} x)" if name.endswith(".num_blocks") else name
 
 
 def _between(least: int, most: int) -> str:

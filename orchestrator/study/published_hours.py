@@ -25,12 +25,14 @@ def lines(plan: Plan) -> Iterator[str]:
         return
     device, source = hours_source()
     steps = ", ".join(f"{count:,}" for count in sorted({cell.trial.total_steps for cell in plan.cells}))
-    yield f"published hours, on one {device}, cascaded, of {steps} env steps ({source}):"
+    yield "(by FLOPs alone: no physics, and no waiting of a GPU for small matrices, so it takes longer)"
+    yield f"published hours of {steps} env steps with cascaded connections on one {device} ({source}):"
     seeds = len(plan.study.seeds)
     for one, cells in Counter(priced).items():
-        depth = f"depth {one.depth} ({one.depth // LAYERS_PER_BLOCK} blocks)"
-        amount = f"{one.hours:,.1f} h a trial{'' if one.inside else ' (extrapolated)'}"
-        yield f"  {one.task}, {depth}: {amount}, {cells * seeds} trials {one.hours * cells * seeds:,.0f} h"
+        blocks, trials = one.depth // LAYERS_PER_BLOCK, cells * seeds
+        where = f"{one.task}, {blocks} block{'' if blocks == 1 else 's'} (depth {one.depth})"
+        amount = f"{one.hours:,.1f} h{'' if one.inside else ' extrapolated'}"
+        yield f"  {where}: {amount}, x {trials} = {one.hours * trials:,.0f} h"
     missing = len(plan.cells) - len(priced)
     rest = f"; of {missing} more configurations none are published" if missing else ""
     yield f"  in all {sum(one.hours for one in priced) * seeds:,.0f} published {device} hours{rest}"
