@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from analysis import names
 from envs.base import Contract
 from models.resnet_spec import ResnetSpec
 from models.stack import Topology
@@ -23,7 +24,6 @@ from orchestrator.crl import losses
 from orchestrator.crl.replay import Batch
 from orchestrator.crl.spec import AgentSpec
 
-NETWORKS = ("actor", "phi", "psi")
 Share = Callable[[list[Tensor]], None]  # averages gradients over learners, in place
 
 
@@ -100,19 +100,19 @@ class Agent(nn.Module):
         scores = losses.logits(spec.energy, self.phi(torch.cat((state, action), 1)), psi)  # (B, B)
         critic = losses.info_nce(spec.loss, scores, spec.penalty)
         mean, log_std = self.actor(torch.cat((state, goal), 1))  # (B, A)
-        noise = torch.randn(mean.shape, generator=self.generator, device=mean.device)
+        noise = torch.randn(mean.shape, generator=self.generator, device=mean.device, dtype=mean.dtype)
         own, log_prob = losses.sample_action(mean, log_std, noise)
         with frozen(self.phi):
             energies = losses.energy(spec.energy, self.phi(torch.cat((state, own), 1)), psi.detach())  # (B)
         actor = losses.actor_loss(alpha.detach(), log_prob, energies)
         price = losses.alpha_loss(alpha, log_prob, self.target_entropy)
         metrics = {
-            "train/critic_loss": critic,
-            "train/actor_loss": actor,
-            "train/alpha_loss": price,
-            "train/alpha": alpha,
-            "train/entropy": -log_prob.mean(),
-            "train/logits_accuracy": losses.accuracy(scores.detach()),
+            names.CRITIC_LOSS: critic,
+            names.ACTOR_LOSS: actor,
+            names.ALPHA_LOSS: price,
+            names.ALPHA: alpha,
+            names.ENTROPY: -log_prob.mean(),
+            names.LOGITS_ACCURACY: losses.accuracy(scores.detach()),
         }
         return critic + actor + price, {name: value.detach() for name, value in metrics.items()}
 

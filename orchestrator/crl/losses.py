@@ -1,9 +1,9 @@
 """What contrastive RL minimises, as pure functions of tensors.
 
-    L_ij = f(s_i, a_i, g_j)                                                       energies, `logits`
-    critic: mean_i (lse_i - L_ii) + penalty mean_i lse_i^2, lse_i = logsumexp_j L_ij
-    actor:  mean (alpha log pi(a|s,g) - f(s, a, g)),  a = tanh(mean + std eps)
-    alpha:  alpha mean (-log pi - H),  H = -entropy_param A
+    L_ij = f(s_i, a_i, g_j)                                                              `energy`, `logits`
+    critic: mean_i (lse_i - L_ii) + penalty mean_i lse_i^2, lse_i = logsumexp_j L_ij    `info_nce`
+    actor:  mean (alpha log pi(a|s,g) - f(s, a, g)), a = tanh(mean + std eps)           `actor_loss`
+    alpha:  alpha mean (-log pi - H), H = -entropy_param A                              `alpha_loss`
 
 Wang et al., arXiv 2503.14858; energies and the direction of InfoNCE as in JaxGCRL, arXiv 2408.11052.
 """
@@ -53,13 +53,16 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def info_nce(kind: Contrast, scores: Tensor, penalty: float) -> Tensor:
-    """InfoNCE of L, (B, B), whose diagonal holds the positive pairs, with the penalty on its logsumexp."""
-    positive = scores.diagonal()
-    loss = scores.new_zeros(())
-    for over, used in ((1, kind != "backward"), (0, kind != "forward")):
-        if used:
-            lse = scores.logsumexp(over)
-            loss = loss + (lse - positive).mean() + penalty * lse.square().mean()
+    """InfoNCE of L, (B, B), whose diagonal holds the positive pairs: over j, over i, or the sum of both.
+
+    The penalty is on the logsumexp over j whatever the direction, as published.
+    """
+    positive, over_goals = scores.diagonal(), scores.logsumexp(1)
+    loss = penalty * over_goals.square().mean()
+    if kind != "backward":
+        loss = loss + (over_goals - positive).mean()
+    if kind != "forward":
+        loss = loss + (scores.logsumexp(0) - positive).mean()
     return loss
 
 
@@ -79,6 +82,7 @@ def sample_action(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor,
 
 
 def actor_loss(alpha: Tensor, log_prob: Tensor, energies: Tensor) -> Tensor:
+    """Of (), (B), (B): falls with f at the policy's own actions, and with its entropy, to the price alpha."""
     return (alpha * log_prob - energies).mean()
 
 

@@ -128,7 +128,15 @@ class Replay:
         return {"rows": self.rows[: self.filled], "written": self.written}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        rows, self.written = state["rows"], int(state["written"])
+        """Go on from a `state`.
+
+        Raises:
+            ValueError: it is that of a buffer of other sizes.
+        """
+        rows, written = state["rows"], int(state["written"])
+        if rows.shape != (min(written, len(self.rows)), *self.rows.shape[1:]):
+            raise ValueError(f"a buffer of {tuple(self.rows.shape)} cannot go on from rows {tuple(rows.shape)}")
+        self.written = written
         self.rows[: self.filled].copy_(rows)
         self.ends.fill_(-1)
         oldest = self.written - self.filled

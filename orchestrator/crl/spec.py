@@ -53,16 +53,14 @@ class TrainSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        rows = self.prefill_unrolls * self.unroll
         if self.slots <= self.window:
             raise ValueError(f"slots {self.slots} hold no window of {self.window} rows; slots must be above window")
-        if self.slots < self.unroll:
-            raise ValueError(f"an unroll of {self.unroll} steps does not fit into {self.slots} slots")
-        if self.prefill_unrolls * self.unroll > self.slots:
+        if rows > self.slots:
             raise ValueError(
-                f"prefill {self.prefill} in unrolls of {self.unroll} gives {self.prefill_unrolls * self.unroll} rows, "
-                f"more than the {self.slots} slots"
+                f"prefill {self.prefill} in unrolls of {self.unroll} gives {rows} rows, which do not fit into "
+                f"{self.slots} slots"
             )
-        rows = self.prefill_unrolls * self.unroll
         if rows <= self.window:
             raise ValueError(
                 f"prefill {self.prefill} in unrolls of {self.unroll} gives {rows} rows, in which no window of "
@@ -73,12 +71,16 @@ class TrainSpec(Spec):
                 f"batch {self.batch} is larger than the buffer's content after prefill, {rows} rows of "
                 f"{self.num_envs} environments = {rows * self.num_envs}"
             )
-        if self.steps_per_evaluation < 1:
-            least = self.prefill_steps + self.evaluations * self.training_step
+        possible = (self.env_steps - self.prefill_steps) // self.training_step
+        if possible < 1:
             raise ValueError(
-                f"env_steps {self.env_steps} do not reach one training step of {self.training_step} before each of "
-                f"{self.evaluations} evaluations after a prefill of {self.prefill_steps}; env_steps >= {least} would, "
-                f"or a larger eval_every"
+                f"env_steps {self.env_steps} end before the first training step, which prefill and unroll put at "
+                f"{self.prefill_steps + self.training_step}"
+            )
+        if self.evaluations > possible:
+            raise ValueError(
+                f"eval_every {self.eval_every} asks for {self.evaluations} evaluations in {possible} training steps of "
+                f"{self.training_step}; the least that fits is {self.env_steps // (possible + 1) + 1}"
             )
         return self
 
