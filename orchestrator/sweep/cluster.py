@@ -19,6 +19,7 @@ from orchestrator.study.spec import Resources
 from orchestrator.sweep.ship import runtime_env
 
 SETTINGS = {
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that wait in a loop for work slow every neighbour down tenfold
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a study mean what they meant to the user

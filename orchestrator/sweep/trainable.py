@@ -61,7 +61,7 @@ class Job:
 
     @property
     def place(self) -> Place:
-        return Place(Path(self.folder), Path(self.cache), self.cpus)
+        return Place(Path(self.folder), Path(self.cache), self.cpus, self.gpus)
 
 
 def run_trial(config: dict[str, Any]) -> None:

@@ -48,6 +48,7 @@ class Place:
     folder: Path  # trials/<id>: checkpoints live here
     cache: Path  # tokenizers and token arrays, by content hash
     threads: int = 1  # CPU threads of one worker
+    gpus: float = 0.0  # share of one worker
 
 
 class TrialSpec(FrozenSpec):
@@ -81,6 +82,11 @@ class TrialSpec(FrozenSpec):
     @abstractmethod
     def estimate(self) -> Estimate:
         """What it costs, by formula."""
+
+    @property
+    def helpers(self) -> int:
+        """Processes beside the trial's own, which it starts itself; each takes a worker's CPUs and GPUs."""
+        return 0
 
     def check_workers(self, workers: int) -> None:
         """Raise ValueError, in one line, where so many workers cannot share this trial."""
