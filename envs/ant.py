@@ -1,10 +1,8 @@
-"""Brax's ant walks to a goal 10 m away, in a direction drawn at random."""
+"""Brax's ant walks to a point 10 m away, in a direction drawn at random."""
 
 from typing import Any, Literal
 
 from envs.base import Contract, JaxSpec
-
-CONTRACT = Contract(state_size=29, goal_index=(0, 1), action_size=8, radius=0.5, easy=2.0, hard=0.5, control_dt=0.05)
 
 
 class Spec(JaxSpec):
@@ -12,9 +10,9 @@ class Spec(JaxSpec):
 
     @property
     def contract(self) -> Contract:
-        return CONTRACT
+        return Contract(29, (0, 1), action_size=8, radius=0.5, easy=2.0, hard=0.5, control_dt=0.05)
 
     def environment(self) -> Any:
         from envs.physics.ant import AntCircle
 
-        return AntCircle()
+        return AntCircle(distance=10.0)

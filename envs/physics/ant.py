@@ -7,22 +7,31 @@ import jax
 import jax.numpy as jnp
 
 from envs.functional import Physics
-from envs.physics.model import add_target, find, shipped, start_pose
+from envs.maze import cells
+from envs.physics.draw import on_circle
+from envs.physics.model import add_target, add_walls, find, geom, set_pose, shipped
 from envs.physics.pipeline import BraxEnv, outside
 
-TIMESTEP, FRAMES = 0.005, 10  # s of a physics step, and how many of them make a step
+Q, QD = 15, 14  # coordinates and velocities of the ant itself, before those of what lies around it
+TIMESTEP, FRAMES = 0.005, 10  # s of a physics step of `spring`, and how many of them make a step
 NOISE = 0.1  # half width of the start's q, standard deviation of its qd
-HEALTHY_Z = (0.2, 1.0)  # m
-CIRCLE = 10.0  # m
+HEALTHY_Z = (0.2, 1.0)  # m, of the torso
+FEET = ("left_foot_geom", "right_foot_geom", "third_foot_geom", "fourth_foot_geom")
+HIPS = ("aux_1_geom", "aux_2_geom", "aux_3_geom", "aux_4_geom")
 
 
-def ant_model() -> Element:
-    """brax's ant.xml with a goal that nothing touches."""
+def bare_ant() -> Element:
+    """brax's ant.xml with a floor for long walks."""
     root = shipped("ant.xml")
-    find(root, "worldbody/geom[@name='floor']").set("size", "100 100 40")
+    geom(root, "floor").set("size", "100 100 40")
+    return root
+
+
+def with_target(root: Element, objects: int) -> Element:
+    """The model with its goal, in brax's start pose; `objects` coordinates lie between the ant's and the goal's."""
     add_target(root, z=0.01, radius=0.9)
     pose = find(root, "custom/numeric[@name='init_qpos']").get("data")
-    start_pose(root, f"{pose} 0 0")
+    set_pose(root, f"{pose}{' 0' * (objects + 2)}")
     return root
 
 
@@ -31,36 +40,46 @@ class AntEnv(BraxEnv):
 
     @abstractmethod
     def place(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Where the ant starts (2,), before noise, and the last coordinates of q, the goal (2,) last."""
+        """Where the ant starts (2,), before noise, and the last coordinates of q: the goal (2,), and what is before."""
 
     def reset(self, key: jax.Array) -> Physics:
         place, noise, velocity = jax.random.split(key, 3)
         start, rest = self.place(place)
         q = self.system.init_q + jax.random.uniform(noise, (self.system.q_size(),), minval=-NOISE, maxval=NOISE)
         qd = NOISE * jax.random.normal(velocity, (self.system.qd_size(),))
-        return self.init(q.at[:2].add(start).at[-rest.size :].set(rest), qd.at[-rest.size :].set(0))
+        return self.init(q.at[:2].add(start).at[-len(rest) :].set(rest), qd.at[QD:].set(0))
 
     def step(self, physics: Physics, action: jax.Array) -> Physics:
         return self.advance(physics, action)
 
     def observe(self, physics: Physics) -> jax.Array:
-        return jnp.concatenate([physics.q[:15], physics.qd[:14], physics.x.pos[-1, :2]])
+        return jnp.concatenate([physics.q[:Q], physics.qd[:QD], physics.x.pos[-1, :2]])
 
     def fallen(self, physics: Physics) -> jax.Array:
         return outside(physics.x.pos[0, 2], HEALTHY_Z)
 
 
 class AntCircle(AntEnv):
-    """From the origin to a point of a circle around it."""
+    """From the origin to a point at a distance (m) from it."""
 
-    def __init__(self) -> None:
-        super().__init__(ant_model(), TIMESTEP, FRAMES, "spring")
+    def __init__(self, distance: float) -> None:
+        super().__init__(with_target(bare_ant(), 0), TIMESTEP, FRAMES, "spring")
+        self.distance = distance
 
     def place(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.zeros(2), on_circle(key, CIRCLE)
+        return jnp.zeros(2), on_circle(key, self.distance)
 
 
-def on_circle(key: jax.Array, radius: float | jax.Array) -> jax.Array:
-    """A point (2,) at a distance from the origin, in any direction."""
-    angle = jax.random.uniform(key, maxval=2 * jnp.pi)
-    return radius * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+class AntMaze(AntEnv):
+    """From the start cell of a maze to the center of one of its goal cells. Torso, hips and feet touch the walls."""
+
+    def __init__(self, layout: str, size: float) -> None:
+        root = with_target(bare_ant(), 0)
+        for name in ("torso_geom", *HIPS, *FEET):
+            geom(root, name).set("conaffinity", "1")
+        add_walls(root, layout, size)
+        super().__init__(root, TIMESTEP, FRAMES, "spring")
+        self.start, self.goals = cells(layout, "R", size)[0], cells(layout, "G", size)
+
+    def place(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.asarray(self.start), jax.random.choice(key, jnp.asarray(self.goals))

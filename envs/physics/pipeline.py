@@ -1,4 +1,4 @@
-"""A brax model stepped by one of brax's pipelines: `spring` for bodies, `mjx` where a task needs MuJoCo's contacts."""
+"""A brax model stepped by one of brax's pipelines: `spring` for most bodies, `mjx` where contacts must be MuJoCo's."""
 
 import importlib
 import warnings
@@ -6,28 +6,24 @@ from typing import Any, Literal
 from xml.etree.ElementTree import Element, tostring
 
 import jax
-import jax.numpy as jnp
 from brax.base import System
 from brax.io import mjcf
 
 from envs.functional import JaxEnv, Physics
+from envs.physics.model import find
 
 
 class BraxEnv(JaxEnv):
-    """An environment whose physics is a state of a brax pipeline, unless `body` says otherwise."""
+    """An environment whose physics is a state of a brax pipeline, unless its `body` says otherwise."""
 
     def __init__(self, model: Element, timestep: float, frames: int, backend: Literal["spring", "mjx"]) -> None:
         """`frames` physics steps of `timestep` seconds make a step of the environment."""
-        with warnings.catch_warnings():  # the one on brax being no longer maintained, at every load
+        find(model, "option").set("timestep", str(timestep))
+        with warnings.catch_warnings():  # brax says at every load that it is no longer maintained
             warnings.filterwarnings("ignore", message="Brax System", category=UserWarning)
-            system = mjcf.loads(tostring(model, encoding="unicode"))
-        self.system: System = system.tree_replace({"opt.timestep": timestep})
+            self.system: System = mjcf.loads(tostring(model, encoding="unicode"))
         self.frames = frames
         self._pipeline = importlib.import_module(f"brax.{backend}.pipeline")
-
-    def set_gear(self, gear: Any) -> None:
-        """Replaces the model's actuator strengths by `gear` (A,)."""
-        self.system = self.system.replace(actuator=self.system.actuator.replace(gear=jnp.asarray(gear)))
 
     def body(self, physics: Physics) -> Any:
         """The state of the pipeline, as brax's viewer takes it."""
@@ -44,12 +40,6 @@ class BraxEnv(JaxEnv):
             return self._pipeline.step(self.system, state, control, False), None
 
         return jax.lax.scan(frame, state, None, self.frames)[0]
-
-    def scaled(self, action: jax.Array) -> jax.Array:
-        """Action (A,) in [-1, 1] as the actuators' controls."""
-        low, high = self.system.actuator.ctrl_range.T
-        control: jax.Array = low + (action + 1) * (high - low) * 0.5
-        return control
 
 
 def outside(value: jax.Array, bounds: tuple[float, float]) -> jax.Array:
