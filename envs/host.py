@@ -7,7 +7,6 @@ depends on, the goal too: a batch is saved and put back as arrays.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +16,6 @@ from envs.base import Batch, GoalEnvSpec, Step
 Array = NDArray[np.float64]
 Observation = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-
-
-class Verdict(NamedTuple):
-    """How close N environments are to their goals; arrays of N."""
-
-    distance: NDArray[np.float32]
-    success: Flags
-    success_easy: Flags
-    success_hard: Flags
 
 
 class HostBatch(Batch):
@@ -62,13 +52,6 @@ class HostBatch(Batch):
         """(N,): which states end their episode; in most tasks, none."""
         return np.zeros(len(physics), dtype=bool)
 
-    def judge(self, observation: Observation) -> Verdict:
-        """By the distance of the achieved goal from the goal, unless a task says otherwise."""
-        rule = self.contract
-        goal = observation[:, rule.state_size :]
-        distance = np.sqrt(np.square(observation[:, rule.goal_index] - goal).sum(1))
-        return Verdict(distance, distance < rule.radius, distance < rule.easy, distance < rule.hard)
-
     def reset(self, seed: int) -> Observation:
         """Begin the first episodes; equal seeds give equal runs. Returns (N, S + G)."""
         count = self.spec.starts if self.spec.goal_resample == "episode" else 1
@@ -87,15 +70,17 @@ class HostBatch(Batch):
         # MuJoCo takes a control that is no number for zero: it has to be noticed here.
         bad = ~np.isfinite(actions).all(1)
         physics = self.advance(self._physics, np.clip(actions, -1, 1, dtype=np.float64))
-        final = self.observe(physics)
+        with np.errstate(over="ignore"):  # of float32; told as broken
+            final = self.observe(physics)
         broken = bad | ~np.isfinite(physics).all(1) | ~np.isfinite(final).all(1)
         if broken.any():
             physics = np.where(broken[:, None], self._physics, physics)
             final = np.where(broken[:, None], self.observation, final)
         elapsed = self.elapsed + np.int32(1)
         terminated = self.fallen(physics) | broken
-        truncated = ~broken & (elapsed >= self.spec.episode_length)
-        step = Step(final, terminated, truncated, broken, *self.judge(final))
+        truncated = ~terminated & (elapsed >= self.spec.episode_length)
+        distance, *successes = self.spec.judge(final)
+        step = Step(final, terminated, truncated, broken, distance, *(success & ~broken for success in successes))
         self._physics, self.observation, self.elapsed = physics, final, elapsed
         done = step.done
         if done.any():
