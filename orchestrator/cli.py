@@ -64,7 +64,8 @@ def plan(arguments: argparse.Namespace) -> int:
 def start(arguments: argparse.Namespace) -> int:
     from orchestrator.sweep.run import start
 
-    studies = [_study(arguments, name) for name in arguments.study]  # all are checked before the first one starts
+    names = [_started(arguments.home, name) or name for name in arguments.study]
+    studies = [_study(arguments, name) for name in names]  # all are checked before the first one starts
     return max(start(study, arguments.home, address=arguments.address).exit_code for study in studies)
 
 
@@ -97,6 +98,13 @@ def report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def play(arguments: argparse.Namespace) -> int:
+    from orchestrator.play import play
+
+    print(play(arguments.run_id, arguments.home, arguments.out, arguments.seed))
+    return 0
+
+
 def export(arguments: argparse.Namespace) -> int:
     from orchestrator.answers import exported, writing
 
@@ -117,7 +125,16 @@ def doctor(arguments: argparse.Namespace) -> int:
     return 0 if all(row["verdict"] == "ok" for row in rows) else 1
 
 
-def _study(arguments: argparse.Namespace, name: str) -> "Study":
+def _started(home: Path, name: str) -> Path | None:
+    """The file of a study of this name that was started before, where neither a file nor a shipped study has it."""
+    from analysis.names import STUDY_FILE
+    from orchestrator.study.study_file import shipped
+
+    file = home / "studies" / name / STUDY_FILE
+    return file if name not in shipped() and not Path(name).exists() and file.is_file() else None
+
+
+def _study(arguments: argparse.Namespace, name: str | Path) -> "Study":
     from orchestrator.study.spec import Study
 
     return Study.read(name, overrides=arguments.set, seeds=arguments.seeds)
@@ -137,7 +154,8 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="ancre",
         description="Find out how residual topology and depth should be chosen.",
-        epilog="STUDY is a study file, or the name of one that ships with ancre (`ancre kinds study` lists them).",
+        epilog="STUDY is a study file, the name of one that ships with ancre (`ancre kinds study` lists them), or, for "
+        "start, the name of one that was started before.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
 
@@ -181,6 +199,12 @@ def build_parser() -> Parser:
     one = add("report", report, "write one HTML file, readable offline, on one or more studies")
     one.add_argument("study", metavar="STUDY", nargs="+", help="names of studies")
     one.add_argument("--out", type=Path, help="the file (default: HOME/reports/NAMES.html)")
+    _homed(one)
+
+    one = add("play", play, "write a file that shows one evaluation episode of a trial of contrastive RL")
+    one.add_argument("run_id", metavar="RUN", help="a trial, or its MLflow run; the start of its id is enough")
+    one.add_argument("--out", type=Path, help="an .html file, or a .png from above (default: HOME/plays/TRIAL.html)")
+    one.add_argument("--seed", type=int, default=0, help="of the episode's start and goal (default: %(default)s)")
     _homed(one)
 
     one = add("export", export, "print a runnable study file of one configuration")
