@@ -37,6 +37,7 @@ class Cell:
     axes: Mapping[str, Any]
     spec: Mapping[str, Any]  # without its seed
     status: str  # one of RANKS
+    metric: str  # that is summarised
     summary: Summary
     values: Mapping[int, float]  # seed -> last value of the metric, of the counted runs
     missing: tuple[int, ...]  # planned seeds that are not counted
@@ -53,6 +54,7 @@ class Cell:
             "cell": self.cell,
             "arm": self.arm,
             "status": self.status,
+            "metric": self.metric,
             **asdict(self.summary),
             "seeds": list(self.values),
             "missing": list(self.missing),
@@ -168,6 +170,7 @@ def _cell(store: Store, study: Study, group: Sequence[Run], metric: str) -> Cell
         axes=group[0].axes,
         spec={key: value for key, value in spec.items() if key != "seed"},
         status=status,
+        metric=metric,
         summary=summarize(list(values.values())),
         values=values,
         missing=missing,

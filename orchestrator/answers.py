@@ -55,7 +55,9 @@ def _cells(cells: Sequence[Cell]) -> tuple[Rows, Rows]:
     rows = [cell.row() for cell in cells]
     return rows, [
         {
-            **{key: row[key] for key in ("cell", "arm", "n", "mean", "sd")},
+            **{key: row[key] for key in ("cell", "arm", "n")},
+            f"mean {row['metric']}": row["mean"],
+            "sd": row["sd"],
             "95% interval": f"{text(row['low'])} .. {text(row['high'])}" if row["low"] is not None else None,
             "configuration": configuration(row["axes"])
             + (f" ({row['status']}: {row['reason']})" if row["reason"] else ""),
@@ -150,7 +152,8 @@ def exported(asked: Namespace) -> str:
         found = {run.cell: (study, run) for study in studies for run in study.runs if run.cell.startswith(asked.cell)}
         if len(found) != 1:
             number = f"{len(found)} configurations begin" if found else "no configuration begins"
-            raise InputError(f"{number} with {asked.cell!r}; `ancre query cells STUDY` lists them")
+            some = f" ({', '.join(sorted(found)[:5])}{', ..' if len(found) > 5 else ''})" if found else ""
+            raise InputError(f"{number} with {asked.cell!r}{some}; `ancre query cells STUDY` lists them")
         ((study, run),) = found.values()
         spec = store.spec(run)
     return study_of(trial_of(spec), study.seeds or {run.seed}).to_toml()

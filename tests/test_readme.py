@@ -79,4 +79,4 @@ def test_from_python(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "Cell(cell=" in done.stdout
+    assert "optim.lr" in done.stdout and "Summary(n=1, mean=" in done.stdout

@@ -10,7 +10,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -18,13 +18,14 @@ from orchestrator.errors import InputError, did_you_mean
 from orchestrator.study import plan_text, published_hours
 from orchestrator.study.arms import Arm
 from orchestrator.study.cells import Cell
-from orchestrator.study.spec import Study
+from orchestrator.study.spec import Resources, Study
 from orchestrator.workloads.base import TrialSpec
 from search_spaces import domains, samplers
 from search_spaces.samplers import Assignment, GridSpec, OptunaSpec, RandomSpec
 
 MOST_CELLS = 1_000_000
 MOST_ESTIMATES = 2_000  # cells whose cost is worked out; of more, about so many, evenly spaced
+TRIAL_SECONDS = 1.5  # that a trial takes besides its arithmetic: to load, to evaluate, to record
 
 
 class Device(NamedTuple):
@@ -90,6 +91,11 @@ class Plan:
         return sum(side.trials for side in self.sides)
 
     @property
+    def resources(self) -> Resources:
+        """What a trial takes, with all of its processes; the largest of the known ones."""
+        return self.study.resources.including(max(cell.trial.helpers for cell in self.cells))
+
+    @property
     def flops(self) -> float:
         return math.fsum(side.flops for side in self.sides)
 
@@ -104,7 +110,8 @@ class Plan:
     @property
     def hours(self) -> float:
         """An estimate, with `at_once` trials at a time on CPUs, or `resources.concurrent` on GPUs."""
-        return self.flops / (DEVICES[self.device].flops * self.units) / 3600
+        starts = self.num_trials * TRIAL_SECONDS / self.together
+        return (self.flops / (DEVICES[self.device].flops * self.units) + starts) / 3600
 
     @property
     def room(self) -> int:
@@ -116,12 +123,16 @@ class Plan:
         return side.memory * (self.study.resources.workers if DEVICES[self.device].memory is None else 1)
 
     @property
+    def together(self) -> int:
+        """Trials at a time."""
+        return max(1, self.at_once if self.device == "cpu" else self.resources.concurrent)
+
+    @property
     def units(self) -> int:
         """Devices that work at a time."""
-        resources = self.study.resources
-        if self.device == "cpu":
-            return max(1, self.at_once) * resources.workers * resources.cpus
-        return max(1, resources.concurrent) * resources.workers * max(1, round(resources.gpus))
+        resources = self.resources
+        each = resources.cpus if self.device == "cpu" else max(1, round(resources.gpus))
+        return self.together * resources.workers * each
 
     @property
     def notes(self) -> list[str]:
@@ -172,16 +183,16 @@ def plan(study: Study, device: str | None = None, machine: Machine | None = None
     except InputError as error:
         raise InputError(f"{study.source}: {error}") from error
     sides = tuple(_sides(study, asked, cells))
-    at_once = _at_once(study, sides, device, machine)
-    return Plan(
+    laid_out = Plan(
         study=study,
         cells=cells,
         open=isinstance(study.sampler, OptunaSpec),
         sides=sides,
-        at_once=at_once,
+        at_once=0,
         device=device,
         machine=machine,
     )
+    return replace(laid_out, at_once=_at_once(laid_out))
 
 
 def _asked(study: Study, arm: Arm) -> int:
@@ -251,12 +262,11 @@ def _sides(study: Study, asked: Mapping[str, int], cells: tuple[Cell, ...]) -> I
         )
 
 
-def _at_once(study: Study, sides: tuple[Side, ...], device: str, machine: Machine) -> int:
+def _at_once(plan: Plan) -> int:
     """How many trials this machine can run at a time. Of its GPUs nothing is known here."""
-    resources = study.resources
-    limits = [machine.cpus // resources.footprint[0], sum(side.trials for side in sides)]
-    if resources.concurrent:
-        limits.append(resources.concurrent)
-    if DEVICES[device].memory is None:
-        limits.append(machine.memory // max(1, resources.workers * max(side.memory for side in sides)))
+    limits = [plan.machine.cpus // plan.resources.footprint[0], plan.num_trials]
+    if plan.resources.concurrent:
+        limits.append(plan.resources.concurrent)
+    if DEVICES[plan.device].memory is None:
+        limits.append(plan.machine.memory // max(1, plan.study.resources.workers * plan.memory))
     return int(min(limits))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 WIDTH = 80  # columns
+UNITS = {"hours": 1, "minutes": 60, "seconds": 3600}  # and how many an hour has
 
 
 def text(plan: Plan) -> str:
@@ -73,8 +74,8 @@ def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _duration(plan: Plan) -> str:
-    hours, unit = (plan.hours, "hours") if plan.hours >= 1 else (plan.hours * 60, "minutes")
-    time = f"{float(f'{hours:.2g}'):,g} {unit}"
+    count, unit = next((plan.hours * per, unit) for unit, per in UNITS.items() if plan.hours * per >= 1 or per == 3600)
+    time = f"{float(f'{count:.2g}'):,g} {unit}"
     if plan.device != "cpu":
         many = f"{plan.units} {plan.device}{'s' if plan.units > 1 else ''}"
         return f"estimate: {time} on {many}"
@@ -83,7 +84,7 @@ def _duration(plan: Plan) -> str:
 
 def notes(plan: Plan) -> Iterator[str]:
     """What will not fit, is missing, or compares unequally."""
-    study, machine, resources = plan.study, plan.machine, plan.study.resources
+    study, machine, resources = plan.study, plan.machine, plan.resources
     cpus = resources.footprint[0]
     if cpus > machine.cpus:
         yield f"a trial takes {cpus:g} CPUs and this machine has {machine.cpus}: it needs a cluster, by --address"

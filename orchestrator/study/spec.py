@@ -59,6 +59,10 @@ class Resources(_Strict):
         """CPUs and GPUs that one trial occupies. The process that waits for several workers takes none."""
         return self.workers * self.cpus, self.workers * self.gpus
 
+    def including(self, helpers: int) -> Resources:
+        """With the processes that a trial starts itself counted as workers, which take as much."""
+        return self.model_copy(update={"workers": self.workers * (1 + helpers)})
+
 
 class Budget(_Strict):
     """When to start no more trials."""
@@ -141,7 +145,8 @@ class Study(BaseModel):
 
     def to_toml(self) -> str:
         """The study as a file, every default written out. `Study.parse` of it is equal to this study."""
-        return tomli_w.dumps(self.model_dump(exclude_none=True))
+        table = self.model_dump(exclude_none=True)
+        return tomli_w.dumps({key: value for key, value in table.items() if value != {}})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Study) and self.to_toml() == other.to_toml()

@@ -15,6 +15,7 @@ from orchestrator.study.merge import Table, check, merged, nested, without
 
 SHIPPED = Path(search_spaces.__file__).parent / "studies"
 LARGEST = 2**20  # bytes
+QUOTED = re.compile(r"""["']([\w.-]*)["']""")  # a key as TOML quotes it: axes."optim.lr"
 TWICE = ("Cannot overwrite", "Cannot declare", "Duplicate")  # how tomllib's complaints about a second definition begin
 
 
@@ -82,6 +83,7 @@ def override(raw: Table, text: str, study_fields: Iterable[str]) -> Table:
         InputError: not of the form path=value.
     """
     path, equals, value = (part.strip() for part in text.partition("="))
+    path = QUOTED.sub(r"\1", path)
     if not equals or not value or not path or not all(path.split(".")):
         raise InputError(f"override: should be path=value, as optim.lr=1e-3, got {shown(text)}")
     try:

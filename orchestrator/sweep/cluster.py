@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ SETTINGS = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # no snapshots of the experiment
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
+REACH_SECONDS = 10.0
 OBJECT_STORE = 256 * 2**20  # bytes; trials pass next to nothing through it
 
 
@@ -51,6 +53,22 @@ def check_here(resources: Resources) -> None:
         concurrency(resources, [{"CPU": os.cpu_count() or 1}])
 
 
+def reach(address: str) -> None:
+    """Knock at HOST:PORT: Ray itself would try for minutes.
+
+    Raises:
+        InputError: nobody answers, or it is no address that a driver can use.
+    """
+    if address.startswith("ray://"):
+        raise InputError(f"--address {address}: should be HOST:PORT or auto, from a machine of the cluster")
+    host, colon, port = address.rpartition(":")
+    try:
+        if colon and port.isdigit():
+            socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--address {address}: no Ray cluster answers ({error})") from error
+
+
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
     """The Ray that is already initialised here, the one at `address`, or else a new one on this machine.
@@ -67,8 +85,6 @@ def connected(address: str | None) -> Iterator[None]:
     if address is None:
         _start_here(quiet)
     else:
-        if address.startswith("ray://"):
-            raise InputError(f"--address {address}: should be HOST:PORT or auto, from a machine of the cluster")
         try:
             ray.init(address=address, runtime_env=runtime_env(), **quiet)
         except (ConnectionError, ValueError) as error:

@@ -7,6 +7,7 @@ another: Ray takes a second.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -61,11 +62,9 @@ class Context:
 def run(context: Context, concurrent: int) -> None:
     """Run what is left of a sweep in the Ray that is initialised, `concurrent` trials at a time."""
     resources = context.sweep.study.resources
-    # Several workers have shares of their own; the one that waits for them asks for a byte, as Tune wants something.
-    share = {"CPU": 0, "memory": 1} if resources.workers > 1 else {"CPU": resources.cpus, "GPU": resources.gpus}
     with tempfile.TemporaryDirectory(prefix="ancre-") as storage:
         tune.Tuner(
-            tune.with_resources(run_trial, share),
+            tune.with_resources(run_trial, _shares),
             tune_config=tune.TuneConfig(
                 search_alg=Source(context),
                 scheduler=Rungs(context),
@@ -84,6 +83,14 @@ def run(context: Context, concurrent: int) -> None:
                 verbose=0,
             ),
         ).fit()
+
+
+def _shares(config: Mapping[str, Any]) -> tune.PlacementGroupFactory:
+    """What a trial's process takes, and each process that it starts itself."""
+    job = Job(**json.loads(config["job"]))
+    if job.workers > 1:  # they have shares of their own; who waits for them asks for a byte, as Tune wants something
+        return tune.PlacementGroupFactory([{"CPU": 0, "memory": 1}])
+    return tune.PlacementGroupFactory([{"CPU": job.cpus, "GPU": job.gpus}] * (1 + job.trial.helpers))
 
 
 def _name(trial: Trial) -> str:

@@ -53,7 +53,7 @@ class Progress:
         counts = self._sweep.counts
         total = self._sweep.total
         parts = [f"{self._sweep.done}/{total} done", f"{counts[RUNNING]} running"]
-        parts.append(f"{self._sweep.left} left")
+        parts.append(f"{total - self._sweep.done - counts[RUNNING]} left")
         parts += [f"{counts[state]} {state}" for state in (STOPPED, DIVERGED, FAILED) if counts[state]]
         if (seconds := self._seconds_left()) is not None:
             parts.append(f"about {duration(seconds)} to go")

@@ -89,6 +89,8 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
         SystemExit: SIGTERM, with 143; what was running is paused.
     """
     home = Path(home or default_home()).absolute()
+    if address is not None:
+        cluster.reach(address)
     uri_of(home)  # refuses a store that could not be written at the end
     folder = home / "studies" / study.name
     try:
@@ -185,7 +187,7 @@ class Attempt:
     def _check(self, address: str | None) -> None:
         """What can be refused before Ray starts, and what trials share, made once."""
         if address is None:
-            cluster.check_here(self._study.resources)
+            cluster.check_here(self._plan.resources)
         cache = self._home / "cache"
         cache.mkdir(exist_ok=True)
         try:
@@ -203,7 +205,7 @@ class Attempt:
 
             self._interrupt.take()
             memory = 0 if self._study.resources.gpus else self._plan.memory
-            concurrent = cluster.concurrency(self._study.resources, cluster.nodes(), memory)
+            concurrent = cluster.concurrency(self._plan.resources, cluster.nodes(), memory)
             self._write_study()
             ledger = Ledger(self._folder)
             driver = str(lock.Owner.me(self._number))

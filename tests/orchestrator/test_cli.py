@@ -19,6 +19,7 @@ BAD = {
     ("plan", "demo", "--set", "train.steps=-1"): "train.steps",
     ("plan", "demo", "--set", "topology.kind=anchre"): "did you mean 'ancre'?",
     ("plan", "demo", "--seeds", "2..0"): "2..0",
+    ("start", "demo", "--address", "127.0.0.1:1"): "--address 127.0.0.1:1: no Ray cluster answers",
     ("plan", "demo", "--device", "h10"): "no device 'h10'; did you mean 'h100'?",
     ("start", "demo", "no_such_study"): "no_such_study: no such file",
     ("resume", "demo"): "no study 'demo' was started",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.study.plan import DEVICES, Machine, plan
+from orchestrator.study.plan import DEVICES, TRIAL_SECONDS, Machine, plan
 from orchestrator.study.spec import Study
 
 TOY = 'name = "toy"\nworkload = "toys.bowl"\nseeds = [0, 7]\n[trial]\noptim = { kind = "sgd", lr = 0.1 }\n'
@@ -83,7 +83,7 @@ def test_totals_by_hand() -> None:
     assert [side.params for side in made.sides] == [(256, 256), (256, 256)]
     assert [side.topology_params for side in made.sides] == [(0, 0), (10, 10)]
     assert (made.memory, made.disk) == (64 * 1024**2, 32 * 100)
-    assert made.hours == pytest.approx(made.flops / (2 * DEVICES["cpu"].flops) / 3600)
+    assert made.hours == pytest.approx((made.flops / (2 * DEVICES["cpu"].flops) + 32 * TRIAL_SECONDS / 2) / 3600)
 
 
 def test_estimates_of_many_cells_are_those_of_a_sample() -> None:
@@ -95,7 +95,9 @@ def test_estimates_of_many_cells_are_those_of_a_sample() -> None:
 
 def test_gpu_hours_are_of_the_device_that_is_asked_for() -> None:
     made = plan(study(resources="gpus = 2.0\nworkers = 2\nconcurrent = 3"), device="a100")
-    assert made.hours == pytest.approx(made.flops / (DEVICES["a100"].flops * 3 * 2 * 2) / 3600)
+    assert made.hours == pytest.approx(
+        (made.flops / (DEVICES["a100"].flops * 3 * 2 * 2) + 32 * TRIAL_SECONDS / 3) / 3600
+    )
     assert plan(study(resources="gpus = 1.0")).device == "h100"
     with pytest.raises(InputError, match="no device 'h10'; did you mean 'h100'"):
         plan(study(), device="h10")
