@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from analysis.facts import Facts, gather
 from analysis.page import Html, document, element, join
@@ -21,11 +22,16 @@ from analysis.sections.learning import learning
 from analysis.sections.paper import paper
 from analysis.sections.plan import plan
 from analysis.sections.results import results, troubles
-from analysis.sections.summary import summary
+from analysis.sections.summary import summary, verdicts
 from analysis.sections.topology import topology
 from analysis.sections.tuning import tuning
 from analysis.sections.wall_time import wall_time
 from analysis.store import QueryError, Store, open_store, redacted
+
+
+class Report(NamedTuple):
+    path: Path
+    verdicts: tuple[str, ...]  # a sentence each
 
 
 def report(
@@ -34,7 +40,7 @@ def report(
     tracking_uri: str | None = None,
     metric: str | None = None,
     home: Path | None = None,
-) -> Path:
+) -> Report:
     """Write the report of some studies to `out`, whole or not at all.
 
     Args:
@@ -45,7 +51,7 @@ def report(
         home: named in the commands that the report shows; default: none, which suits the default home.
 
     Returns:
-        `out`.
+        `out`, and what it says first of each study.
 
     Raises:
         QueryError: no such store or study, or none named.
@@ -61,7 +67,7 @@ def report(
     names = ", ".join(study.study.name for study in facts)
     text = document(f"{names} · ancre", _head(facts), *(_study(study, store) for study in facts), _foot(facts, store))
     _write(out, text)
-    return out
+    return Report(out, tuple(f"{study.study.name}: {said}" for study in facts for said in verdicts(study)))
 
 
 def _head(facts: Sequence[Facts]) -> Html:

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis import queries
 from analysis.cells import Cell, metric_of
@@ -14,6 +14,9 @@ from orchestrator.errors import InputError
 from orchestrator.record.tracking import uri_of
 from orchestrator.study.export import study_of, trial_of
 from orchestrator.tables import text
+
+if TYPE_CHECKING:
+    from analysis.report import Report
 
 Rows = list[dict[str, Any]]
 
@@ -135,8 +138,8 @@ ANSWERS: Mapping[str, Callable[[Namespace], tuple[Rows, Rows]]] = {
 }
 
 
-def write_report(asked: Namespace) -> Path:
-    """The file that was written."""
+def write_report(asked: Namespace) -> "Report":
+    """The file that was written, and what it found."""
     from analysis.report import report  # draws: matplotlib takes half a second
 
     out = asked.out or asked.home / "reports" / f"{'+'.join(asked.study)}.html"

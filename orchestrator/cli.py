@@ -7,6 +7,7 @@ signal.
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -94,7 +95,9 @@ def query(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     from orchestrator.answers import write_report
 
-    print(write_report(arguments))
+    written = write_report(arguments)
+    print(*(textwrap.fill(said, 80) for said in written.verdicts), sep="\n", file=sys.stderr)
+    print(written.path)
     return 0
 
 

@@ -67,6 +67,7 @@ def test_make_demo_prints_the_answers_and_writes_the_report(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     report = Path(done.stdout.splitlines()[-1])
     assert "95% interval" in done.stdout and "strongest (chance) p" in done.stdout
+    assert "ancre_drop" in done.stderr and "demo_linear: By train/loss, best first:" in " ".join(done.stderr.split())
     assert report.suffix == ".html" and "http" not in re.findall(r'(?:src|href)="(\w+)', report.read_text())
 
 

@@ -20,7 +20,7 @@ def results(facts: Facts) -> Html:
     if rows:
         picture = Html(plots.forest(rows, str(facts.metric), key(facts, "forest")))
         caption = f"The best configuration of each arm: mean, 95 % interval and each seed.{left_out(facts)}"
-        drawn = figure(picture, caption, command(facts, "best", "--top", "10", "--format", "csv"))
+        drawn = figure(picture, caption, command(facts, "cells", "--format", "csv"))
     gaps = element("div", *(element("p", gap) for gap in facts.gaps), class_="note") if facts.gaps else None
     return join(drawn, _table(facts), gaps)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from statistics import fmean
 
 from analysis import names
-from analysis.cells import COMPLETE, Cell, Comparison
+from analysis.cells import COMPLETE, Cell, Comparison, Gap, gap
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, interval, join, number, p_value, percent
 from analysis.sections import spread
@@ -14,11 +14,13 @@ from analysis.tasks import task_names
 from analysis.topology import Agreement
 
 CARDS = 3  # models that are compared in a card each
+LISTED = 8  # arms in the order of a study without a baseline
 
 
 def summary(facts: Facts) -> Html:
     cards = [*_gains(facts), _steps(facts), *_agreement(facts), _trials(facts)]
-    return join(element("div", *cards, class_="cards"), *_verdicts(facts))
+    said = [element("p", sentence, class_="verdict") for sentence in verdicts(facts)]
+    return join(element("div", *cards, class_="cards"), *said, *_others(facts), _caution(facts))
 
 
 def _card(big: str, label: str, small: str | None = None, mood: str = "") -> Html:
@@ -119,43 +121,63 @@ def _trials(facts: Facts) -> Html:
     return _card(f"{done} of {planned}", "trials finished", ", ".join(rest) or "nothing missing")
 
 
-def _verdicts(facts: Facts) -> list[Html]:
+def verdicts(facts: Facts) -> list[str]:
+    """What the study found, a sentence for each model: its best arm against the baseline, or all arms in order."""
     if facts.winner is None:
-        return [_sentence("No run has a value to rank by, so there is no result yet.")]
-    if not facts.comparisons:
-        return [
-            _sentence("No model has a value both with a cascaded topology and with another one: nothing to compare.")
-        ]
-    return [*(_sentence(_compared(facts, one)) for one in facts.comparisons), _caution(facts)]
+        return ["No run has a value to rank by, so there is no result yet."]
+    if facts.comparisons:
+        return [_compared(facts, one) for one in facts.comparisons]
+    best = [arm.best for arm in facts.arms if arm.best]
+    order = [f"{cell.arm} ({number(cell.summary.mean)})" for cell in facts.ranked if cell in best]
+    more = f" and {len(order) - LISTED} more" if len(order) > LISTED else ""
+    return [f"By {facts.metric}, best first: {', '.join(order[:LISTED])}{more}. There is no cascaded arm to beat."]
+
+
+def _others(facts: Facts) -> list[Html]:
+    """The arms that the verdict does not speak of, against the same baseline: only where there is one model."""
+    if len(facts.comparisons) != 1:
+        return []
+    (one,) = facts.comparisons
+    rest = [arm.best for arm in facts.arms if arm.best and arm.arm not in (one.cell.arm, one.base.arm)]
+    said = [f"{cell.arm} {_judged(facts, between)}" for cell in rest if (between := gap(cell, one.base))]
+    return [element("p", f"The others, against {one.base.arm}: {'; '.join(said)}.", class_="muted")] if said else []
+
+
+def _judged(facts: Facts, between: Gap) -> str:
+    amount = f"{number(between.mean, 3)}{' orders of magnitude' if between.decades else ''}"
+    signed = amount if between.lower else f"+{amount}"
+    if not between.clear:
+        return f"{signed} ({'no interval' if between.low is None else 'not told apart'})"
+    return f"{signed} ({'better' if between.lower == (facts.mode == 'min') else 'worse'})"
 
 
 def _compared(facts: Facts, one: Comparison) -> str:
-    gap, base = one.gap, one.base.arm
-    side = "below" if gap.lower else "above"
-    amount = f"{number(abs(gap.mean), 3)}{' orders of magnitude' if gap.decades else ''}"
+    between, base = one.gap, one.base.arm
+    side = "below" if between.lower else "above"
+    amount = f"{number(abs(between.mean), 3)}{' orders of magnitude' if between.decades else ''}"
     said = f"{one.cell.arm} ends {amount} {side} {base} in {facts.metric}{_model(facts, one)}"
-    if gap.low is None or gap.high is None:
+    if between.low is None or between.high is None:
         return f"{said}. With fewer than two common seeds there is no interval: take it as a hint."
-    if gap.clear:
-        bounds = interval(*sorted((abs(gap.low), abs(gap.high))))
+    bounds = interval(between.low, between.high)
+    if between.clear:
         judged = "better" if _better(facts, one) else "worse"
-        return f"{said} (95 % interval {bounds} over {gap.n} paired seeds): {judged}, and clear of zero."
-    bounds = interval(gap.low, gap.high)
+        return (
+            f"{said} (95 % interval of the difference {bounds} over {between.n} paired seeds): {judged}, and clear of"
+            " zero."
+        )
     return (
-        f"{said}, but the 95 % interval of the difference, {bounds} over {gap.n} paired seeds, includes zero:"
+        f"{said}, but the 95 % interval of the difference, {bounds} over {between.n} paired seeds, includes zero:"
         " these seeds do not tell the two apart."
     )
 
 
-def _caution(facts: Facts) -> Html:
+def _caution(facts: Facts) -> Html | None:
     """What qualifies the comparison."""
+    if not facts.comparisons:
+        return None
     pairs = [cell for one in facts.comparisons for cell in (one.cell, one.base)]
     counts = {arm.arm: arm.configurations for arm in facts.arms}
     tried = ", ".join(f"{counts[arm]} of {arm}" for arm in dict.fromkeys(cell.arm for cell in pairs))
     incomplete = "; ".join(f"{cell.arm}: {cell.reason}" for cell in pairs if cell.status != COMPLETE)
     text = f"Each arm's best configuration (tried: {tried}), chosen and compared on the same runs."
     return element("p", text + (f" Not complete: {incomplete}." if incomplete else ""), class_="muted")
-
-
-def _sentence(text: str) -> Html:
-    return element("p", text, class_="verdict")

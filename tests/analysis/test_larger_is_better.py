@@ -72,7 +72,7 @@ def test_steps_saved_are_counted_upwards(tall: Any) -> None:
     ],
 )
 def test_the_report_says_which_is_better(tall: Any, tmp_path: Path, mode: str, verdict: str, card: str) -> None:
-    html = report([f"tall-{mode}"], tmp_path / "r.html", tall.uri).read_text()
+    html = report([f"tall-{mode}"], tmp_path / "r.html", tall.uri).path.read_text()
     assert verdict in html and ": better, and clear of zero." in html
     assert f'class="card {card}"' in html and f"ranked by eval/time_at_goal ({mode})" in html
 
@@ -84,6 +84,6 @@ def test_a_gain_in_the_wrong_direction_is_bad(store: Any, make: SimpleNamespace,
         for seed in range(3)
     ]
     store.study("worse", trials, metric=names.EVAL_TIME_AT_GOAL, tags={names.MODE: "max"})
-    html = report(["worse"], tmp_path / "r.html", store.uri).read_text()
+    html = report(["worse"], tmp_path / "r.html", store.uri).path.read_text()
     assert "ancre ends 10.0 below cascaded" in html and ": worse, and clear of zero." in html
     assert 'class="card bad"' in html

@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
 
 def written(store: Any, folder: Path, *studies: str) -> tuple[str, Page]:
-    out = report(studies, folder / "deep" / "report.html", store.uri)
+    out = report(studies, folder / "deep" / "report.html", store.uri).path
     html = out.read_text(encoding="utf-8")
     return html, Page(html)
 
@@ -182,7 +182,7 @@ def test_linear_networks_stand_beside_theory(store: Any, tmp_path: Path) -> None
             "mixed",
             ["seed 2 diverged: train/loss is not finite at step 7", "seed 0 failed: out of memory", "seed 2 running"],
         ),
-        ("one-seed", ["there is no interval: take it as a hint", "one seed: nothing to compare"]),
+        ("one-seed", ["there is no interval: take it as a hint", "one seed: There is no cascaded arm to beat"]),
         (
             "all-diverged",
             [
@@ -195,7 +195,7 @@ def test_linear_networks_stand_beside_theory(store: Any, tmp_path: Path) -> None
         ("all-nan", ["No run has a value to rank by", "val/perplexity ended as nan"]),
         ("just-started", ["no run has logged a metric yet", "Nothing was recorded", "not recorded"]),
         ("no-parent", ["No hypothesis was recorded", "The study file was not recorded"]),
-        ("many", ["Drawn are the 10 best arms; 2 more are left out", "nothing to compare"]),
+        ("many", ["Drawn are the 10 best arms; 2 more are left out", "There is no cascaded arm to beat"]),
         ("hostile", ["no published table", "Sampler: grid"]),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_damaged_topology_is_a_gap_in_the_report_not_its_end(store: Any, tmp_p
 
 
 def test_commands_name_the_home_and_the_metric_where_they_are_not_the_usual_ones(store: Any, tmp_path: Path) -> None:
-    out = report(["small"], tmp_path / "report.html", store.uri, "tokens/s", Path("/my home"))
+    out = report(["small"], tmp_path / "report.html", store.uri, "tokens/s", Path("/my home")).path
     codes = Page(out.read_text(encoding="utf-8")).codes
     assert "ancre query cells small --metric tokens/s --format csv --home '/my home'" in codes
     assert "ancre report small --home '/my home'" in codes
@@ -249,7 +249,7 @@ def test_commands_name_the_home_and_the_metric_where_they_are_not_the_usual_ones
 def test_a_study_with_a_leading_dash_is_no_option(store: Any, tmp_path: Path, make: Any) -> None:
     store.study("-dash", [make.Trial("a", 0, 1.0)], seeds=[0])
     _, page = written(store, tmp_path, "-dash")
-    assert "ancre query best --top 10 --format csv -- -dash" in page.codes
+    assert "ancre query cells --format csv -- -dash" in page.codes
 
 
 def test_facts_take_another_metric(store: Any) -> None:

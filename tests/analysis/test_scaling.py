@@ -70,7 +70,7 @@ def test_tasks_are_not_compared_with_each_other(store: Any, make: SimpleNamespac
     assert {(one.cell.arm, one.base.arm) for one in facts.comparisons} == {
         (f"{env}-{blocks}-ancre", f"{env}-{blocks}-cascaded") for env in ENVS for blocks in (4, 16)
     }
-    said = text(report(["tasks"], tmp_path / "r.html", store.uri).read_text())
+    said = text(report(["tasks"], tmp_path / "r.html", store.uri).path.read_text())
     assert (
         "maze-4-ancre ends 4.00 above maze-4-cascaded in eval/time_at_goal, ant-maze big, num_blocks 4 (depth 16)"
         in said
@@ -79,7 +79,7 @@ def test_tasks_are_not_compared_with_each_other(store: Any, make: SimpleNamespac
 
 
 def test_the_report_shows_depth_and_what_was_published(store: Any, tmp_path: Path) -> None:
-    html = report(["deep"], tmp_path / "r.html", store.uri).read_text()
+    html = report(["deep"], tmp_path / "r.html", store.uri).path.read_text()
     said = text(html)
     assert "8 blocks (depth 32), drop 505.0 [492.6, 517.4] 200 [200.0, 200.0] better 4.41" in said
     assert "4 blocks (depth 16), drop 155.0 [142.6, 167.4] \N{MINUS SIGN}150" in said
@@ -96,7 +96,7 @@ def test_time_is_summed_over_a_run(facts: Facts, store: Any, tmp_path: Path) -> 
         names.TIME_ROLLOUT: 6 * 60 * 16, names.TIME_LEARN: 6 * 240 * 16,
         names.TIME_EVALUATE: 6 * 30 * 16, names.TIME_SYNC: 6 * 16,
     }  # fmt: skip
-    said = text(report(["deep"], tmp_path / "r.html", store.uri).read_text())
+    said = text(report(["deep"], tmp_path / "r.html", store.uri).path.read_text())
     assert "drop 8.83 18.1 % 72.5 % 9.1 % 0.3 % 18000" in said  # 331 * 16 * 6 / 3600 hours
 
 
@@ -112,12 +112,12 @@ def test_language_models_have_it_too(store: Any, make: SimpleNamespace, tmp_path
     store.study("llm-depth", trials, seeds=[0, 1])
     (scaling,) = gather(open_store(store.uri), "llm-depth").scalings
     assert lines(scaling) == {"cascaded": [4, 8], "ancre": [4, 8]}
-    said = text(report(["llm-depth"], tmp_path / "r.html", store.uri).read_text())
+    said = text(report(["llm-depth"], tmp_path / "r.html", store.uri).path.read_text())
     assert "4 blocks, ancre 34.05" in said and "against the 8 blocks" in said and "(depth" not in said
 
 
 def test_one_depth_is_no_scaling(store: Any, tmp_path: Path) -> None:
-    assert "<h3>Depth</h3>" not in report(["small"], tmp_path / "r.html", store.uri).read_text()
+    assert "<h3>Depth</h3>" not in report(["small"], tmp_path / "r.html", store.uri).path.read_text()
 
 
 def test_blocks_are_shown_with_their_depth() -> None:
