@@ -182,7 +182,7 @@ def test_linear_networks_stand_beside_theory(store: Any, tmp_path: Path) -> None
             "mixed",
             ["seed 2 diverged: train/loss is not finite at step 7", "seed 0 failed: out of memory", "seed 2 running"],
         ),
-        ("one-seed", ["there is no interval: take it as a hint", "one seed: There is no cascaded arm to beat"]),
+        ("one-seed", ["there is no interval: take it as a hint", "one seed: nothing to compare"]),
         (
             "all-diverged",
             [
