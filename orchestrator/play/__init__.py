@@ -5,10 +5,12 @@ What is shown depends on the environment: a top view of every one, and the movin
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from orchestrator.errors import InputError
-from orchestrator.play.find import Found, find
+from orchestrator.play.find import find
 
 
 def play(run: str, home: Path, out: Path | None = None, seed: int = 0) -> Path:
@@ -33,16 +35,12 @@ def play(run: str, home: Path, out: Path | None = None, seed: int = 0) -> Path:
     from orchestrator.play.episode import episode  # torch and jax
     from orchestrator.play.page import page, picture
 
-    played = episode(found, seed)
+    with redirect_stdout(io.StringIO()):  # MuJoCo prints which accelerators it lacks
+        played = episode(found, seed)
+        content = picture(played) if out.suffix == ".png" else page(found, played).encode()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix == ".png":
-            out.write_bytes(picture(played))
-        else:
-            out.write_text(page(found, played), encoding="utf-8")
+        out.write_bytes(content)
     except OSError as error:
         raise InputError(f"--out {out}: cannot be written: {error.strerror}") from error
     return out
-
-
-__all__ = ["Found", "play"]

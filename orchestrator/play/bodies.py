@@ -16,10 +16,12 @@ import zlib
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
 from analysis.page import Html
+from envs.arm.scene import xml
 from envs.arm.spec import ArmSpec
 from envs.base import JaxSpec
 from orchestrator.errors import InputError
@@ -27,6 +29,8 @@ from orchestrator.play.episode import Episode
 
 SCRIPTS = ("system.js", "animator.js", "selector.js", "viewer.js")  # of brax, in an order that they can stand in
 HEIGHT = "26rem"
+DISTANCE = 20.0  # of the camera, in radii of the goal
+UNFELT = {"contype": "0", "conaffinity": "0", "mass": "0"}  # of a shape that is for the eye only
 NOTICE = "brax's viewer: Copyright The Brax Authors, Apache License 2.0; three.js: MIT, see the notice in the script"
 
 
@@ -37,12 +41,13 @@ def viewer(played: Episode) -> Html | None:
         return None
     packed = base64.b64encode(zlib.compress(text.encode())).decode()
     scripts = "\n".join(_braxs_scripts())
+    distance = DISTANCE * played.env.contract.radius
     own = files("orchestrator.play").joinpath("viewer.js").read_text(encoding="utf-8")
     return Html(
         f"<!-- {NOTICE} -->\n"
         f'<div style="position:relative;height:{HEIGHT}"><div id="brax-viewer" style="height:100%"></div></div>\n'
         f"<script>{_three()}</script>\n"
-        f'<script type="module">\n{own}\n{scripts}\nshow(Viewer, "{packed}");\n</script>'
+        f'<script type="module">\n{own}\n{scripts}\nshow(Viewer, "{packed}", {distance:g});\n</script>'
     )
 
 
@@ -72,9 +77,7 @@ def _arm(played: Episode, env: ArmSpec) -> tuple[Any, list[Any]]:
     from brax.base import State, Transform
     from brax.io import mjcf
 
-    from envs.arm.scene import load
-
-    model = load(env.task)
+    model = mujoco.MjModel.from_xml_string(_shown(env, played.goals[-1]))
     data = mujoco.MjData(model)
     with warnings.catch_warnings():  # brax says at every load that it is no longer maintained
         warnings.filterwarnings("ignore", message="Brax System", category=UserWarning)
@@ -86,6 +89,21 @@ def _arm(played: Episode, env: ArmSpec) -> tuple[Any, list[Any]]:
         links = Transform(pos=np.array(data.xpos[1:]), rot=np.array(data.xquat[1:]))
         states.append(State(q=None, qd=None, x=links, xd=None, contact=None))
     return system, states
+
+
+def _shown(env: ArmSpec, goal: np.ndarray) -> str:
+    """The arm's model for the eye: its links, which have no shape of their own, as rods, and the goal as a ball."""
+    root = ElementTree.fromstring(xml(env.task))
+    rods = [(body, child.get("pos", "0 0 0")) for body in root.iterfind(".//body") for child in body.findall("body")]
+    for body, end in rods:
+        if any(float(part) for part in end.split()):
+            ElementTree.SubElement(body, "geom", UNFELT, type="capsule", fromto=f"0 0 0 {end}", size="0.04")
+    if not env.task.grasps:
+        place = " ".join(map(str, goal))
+        world = root.find("worldbody")
+        assert world is not None
+        ElementTree.SubElement(world, "geom", UNFELT, type="sphere", pos=place, size="0.03", rgba="0 0.57 0.42 1")
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _three() -> str:

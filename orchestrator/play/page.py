@@ -9,16 +9,16 @@ from analysis.page import Html, document, element, number
 from orchestrator.play.bodies import viewer
 from orchestrator.play.episode import Episode
 from orchestrator.play.find import Found
-from orchestrator.play.top_view import draw
+from orchestrator.play.top_view import draw, shape
 
-SIZE = 6.0  # inches
+WIDTH = 6.0  # inches
 
 
 def picture(played: Episode) -> bytes:
     """The top view as PNG, on white."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(SIZE, SIZE), dpi=120, layout="constrained")
+    figure = Figure(figsize=shape(played, WIDTH), dpi=120, layout="constrained")
     draw(figure.subplots(), played, ink="black")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
@@ -42,13 +42,12 @@ def page(found: Found, played: Episode) -> str:
         element("p", said),
         body,
         element("h3", "From above"),
-        element("figure", Html(_top(played))),
+        element("figure", Html(_top(played)), style="max-width: 40rem"),
     ]
     return document(f"{found.trial} · ancre", *parts)
 
 
 def _top(played: Episode) -> str:
-    with canvas(SIZE, SIZE, "top") as figure:
-        figure.subplots_adjust(left=0.1, right=0.98, bottom=0.1, top=0.94)
+    with canvas(*shape(played, WIDTH), "top") as figure:
         draw(figure.subplots(), played, ink="#010101")
         return svg(figure, "top")

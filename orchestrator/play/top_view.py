@@ -13,7 +13,7 @@ from envs.base import GoalEnvSpec
 from orchestrator.play.episode import Episode
 
 MAZES = {"ant-maze": ant_maze.CELL, "humanoid-maze": humanoid_maze.CELL, "simple-maze": simple_maze.CELL}  # m
-MARGIN = 1.0  # radii of the goal around all that happens
+GOAL = "#00916a"
 
 
 def walls(env: GoalEnvSpec) -> tuple[NDArray[Any], float]:
@@ -25,39 +25,43 @@ def walls(env: GoalEnvSpec) -> tuple[NDArray[Any], float]:
     return (maze.cells(env.layout, "#", size), size) if size else (np.zeros((0, 2)), 0.0)  # type: ignore[attr-defined]
 
 
+def extent(played: Episode) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The lower left and the upper right corner (2,) of all that is drawn."""
+    centres, size = walls(played.env)
+    goal, radius = played.goals[-1:, :2], played.env.contract.radius
+    seen = [played.achieved[:, :2], goal - radius, goal + radius, centres - size / 2, centres + size / 2]
+    points = np.concatenate(seen)
+    return points.min(0) - radius, points.max(0) + radius
+
+
+def shape(played: Episode, width: float) -> tuple[float, float]:
+    """Inches of a figure of this width on which a metre is as long upwards as to the right."""
+    low, high = extent(played)
+    rise = (high[1] - low[1]) / (high[0] - low[0])
+    return width, 0.9 + (width - 1.8) * float(np.clip(rise, 0.4, 1.4))
+
+
 def draw(axes: Any, played: Episode, ink: str) -> None:
-    """Onto matplotlib axes; `ink` is the colour of texts."""
+    """Onto matplotlib axes; `ink` is the colour of what has no other."""
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Circle, Rectangle
 
     way, goal, radius = played.achieved[:, :2], played.goals[-1, :2], played.env.contract.radius
     centres, size = walls(played.env)
-    for x, y in centres:
-        axes.add_patch(
-            Rectangle((x - size / 2, y - size / 2), size, size, facecolor=MUTED, edgecolor="none", alpha=0.35)
-        )
-    axes.add_patch(Circle(tuple(goal), radius, facecolor="#00916a", edgecolor="none", alpha=0.35))
-    axes.plot(*goal, "*", color="#00916a", markersize=11, label="goal")
+    for corner in centres - size / 2:
+        axes.add_patch(Rectangle(corner, size, size, facecolor=MUTED, edgecolor="none", alpha=0.35))
+    axes.add_patch(Circle((goal[0], goal[1]), radius, facecolor=GOAL, edgecolor="none", alpha=0.35))
+    axes.plot(*goal, "*", color=GOAL, markersize=11, label="goal")
     lines = LineCollection(list(np.stack([way[:-1], way[1:]], 1)), cmap="plasma", linewidths=1.8)
-    seconds = np.arange(len(way)) * played.env.contract.control_dt
-    lines.set_array(seconds[:-1])
+    lines.set_array(np.arange(len(way) - 1) * played.env.contract.control_dt)
     axes.add_collection(lines)
     axes.plot(*way[0], "o", color=ink, markersize=6, label="start")
     axes.plot(*way[-1], "s", color=ink, markersize=5, label="end")
-    _frame(axes, np.concatenate([way, goal[None] - radius, goal[None] + radius, *_corners(centres, size)]), radius)
+    low, high = extent(played)
+    axes.set_xlim(low[0], high[0])
+    axes.set_ylim(low[1], high[1])
+    axes.set_aspect("equal", anchor="N")
     axes.set_xlabel("x (m)")
     axes.set_ylabel("y (m)")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
     axes.figure.colorbar(lines, ax=axes, label="seconds", shrink=0.7)
-
-
-def _corners(centres: NDArray[Any], size: float) -> list[NDArray[Any]]:
-    return [centres - size / 2, centres + size / 2]
-
-
-def _frame(axes: Any, points: NDArray[Any], margin: float) -> None:
-    """All of `points` (n, 2), with a metre as long upwards as to the right."""
-    low, high = points.min(0) - MARGIN * margin, points.max(0) + MARGIN * margin
-    axes.set_xlim(low[0], high[0])
-    axes.set_ylim(low[1], high[1])
-    axes.set_aspect("equal")

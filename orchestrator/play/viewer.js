@@ -117,8 +117,8 @@ class GUI {
   close() { this.domElement.open = false; }
 }
 
-/** Start the viewer on a scene: JSON, compressed by zlib, in base64. */
-async function show(Viewer, packed) {
+/** Start the viewer, at a distance (m), on a scene: JSON, compressed by zlib, in base64. */
+async function show(Viewer, packed, distance) {
   const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
   const stream = new DecompressionStream('deflate');
   const writer = stream.writable.getWriter();
@@ -126,6 +126,8 @@ async function show(Viewer, packed) {
   writer.close();
   const system = JSON.parse(await new Response(stream.readable).text());
   const viewer = new Viewer(document.getElementById('brax-viewer'), system);
+  viewer.camera.position.setLength(distance);
+  viewer.camera.followDistance = distance;
   viewer.gui.open();
   viewer.setSize();
 }
