@@ -191,7 +191,7 @@ class Gradients:
         for first in range(0, part, width):
             h = states.parts[:, :, first : first + width].to(products.dtype)
             g = gradients[:, :, first : first + width].to(products.dtype)
-            products += (h @ g.transpose(1, 2)).sum(0)
+            products += (g @ h.transpose(1, 2)).sum(0).T  # faster with the fewer rows on the left
 
 
 def _adjacent(row: Tensor, following: Tensor) -> bool:
