@@ -112,6 +112,14 @@ def log_y(axes: Axes, values: Sequence[float]) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+def near(axes: Axes, means: Sequence[float]) -> None:
+    """Cut intervals off that reach further beyond the means than these lie apart: two seeds can give such."""
+    low, high = min(means), max(means)
+    room = (high - low) or abs(high) or 1.0
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, low - room), min(top, high + room))
+
+
 def whole_ticks(axis: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
@@ -121,7 +129,7 @@ def whole_ticks(axis: Any) -> None:
 def step_axis(axes: Axes, name: str, last: float) -> None:
     """The axis of steps; of very many, its ticks are 20 k or 100 M."""
     axes.set_xlabel(name)
-    if last >= 1e5:
+    if last >= 1e4:
         from matplotlib.ticker import EngFormatter
 
         axes.xaxis.set_major_formatter(EngFormatter())

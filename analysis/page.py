@@ -81,7 +81,7 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    return NONE if share is None else f"{100 * share:.{digits}f} %".replace("-", MINUS)
+    return NONE if share is None else f"{round(100 * share, digits) + 0.0:.{digits}f} %".replace("-", MINUS)
 
 
 def p_value(p: float | None) -> str:

@@ -24,6 +24,7 @@ from analysis.drawing import (
     legend,
     line,
     log_y,
+    near,
     short,
     step_axis,
     svg,
@@ -52,8 +53,10 @@ def learning_curves(arms: Sequence[tuple[Series, Curve]], metric: str, key: str,
             step_axis(axes, "step", last)
         whole.set_title("whole run")
         whole.set_ylabel(metric)
+        means = [value for _, curve in arms for value in curve.mean]
+        near(whole, means)
         if logarithmic:
-            log_y(whole, [value for _, curve in arms for value in curve.mean])
+            log_y(whole, means)
         half.set_title("second half")
         legend(figure, whole, len(arms))
         return svg(figure, key)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from analysis.curves import Curve
-from analysis.drawing import MUTED, PAPER, SERIES, WIDTH, Series, canvas, line, log_y, short, step_axis, svg
+from analysis.drawing import MUTED, PAPER, SERIES, WIDTH, Series, canvas, line, log_y, near, short, step_axis, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,9 +39,10 @@ def curves_by_depth(
         for axes, (task, topology, lines) in zip(places, panels, strict=True):
             for series, curve in lines:
                 line(axes, series, curve, 0.0)
-            of_task = [curve for other, _, held in panels if other == task for _, curve in held]
+            means = [value for other, _, held in panels if other == task for _, curve in held for value in curve.mean]
+            near(axes, means)
             if logarithmic:
-                log_y(axes, [value for curve in of_task for value in curve.mean])
+                log_y(axes, means)
             axes.set_title(short(f"{task}: {topology}" if task else topology, 44), fontsize=8)
             step_axis(axes, step, max(curve.steps[-1] for _, curve in lines))
         _same_scale(places, [task for task, *_ in panels])
