@@ -58,9 +58,7 @@ def _cells(cells: Sequence[Cell]) -> tuple[Rows, Rows]:
     rows = [cell.row() for cell in cells]
     return rows, [
         {
-            **{key: row[key] for key in ("cell", "arm", "n")},
-            f"mean {row['metric']}": row["mean"],
-            "sd": row["sd"],
+            **{key: row[key] for key in ("cell", "arm", "n", "mean", "sd")},
             "95% interval": f"{text(row['low'])} .. {text(row['high'])}" if row["low"] is not None else None,
             "configuration": configuration(row["axes"])
             + (f" ({row['status']}: {row['reason']})" if row["reason"] else ""),

@@ -88,6 +88,8 @@ def query(arguments: argparse.Namespace) -> int:
     from orchestrator.answers import query
 
     rows, shown = query(arguments)
+    if arguments.format == "table" and rows and "metric" in rows[0]:
+        print(f"{rows[0]['metric']} over seeds")
     print_rows(rows, arguments.format, shown)
     return 0
 
