@@ -101,13 +101,14 @@ class Compiled:
     """A `JaxBatch` that keeps its own state and speaks numpy, with the methods of `envs.host.HostBatch`."""
 
     def __init__(self, batch: JaxBatch) -> None:
+        self.batch = batch
         self._reset, self._step = jax.jit(batch.reset), jax.jit(batch.step)
-        self._state: BatchState | None = None
+        self.state: BatchState | None = None
 
     def reset(self, seed: int) -> np.ndarray:
         """Observations (N, S + G) at the beginning of N episodes."""
-        self._state = self._reset(jax.random.PRNGKey(seed))
-        return np.array(self._state.obs)
+        self.state = self._reset(jax.random.PRNGKey(seed))
+        return np.array(self.state.obs)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, Step]:
         """Observations (N, S + G) after actions (N, A), and the report of the step.
@@ -115,10 +116,10 @@ class Compiled:
         Raises:
             RuntimeError: there was no reset.
         """
-        if self._state is None:
+        if self.state is None:
             raise RuntimeError("reset the environments before the first step")
-        self._state, step = self._step(self._state, jnp.asarray(actions, jnp.float32))
-        return np.array(self._state.obs), Step(*map(np.array, step))
+        self.state, step = self._step(self.state, jnp.asarray(actions, jnp.float32))
+        return np.array(self.state.obs), Step(*map(np.array, step))
 
 
 def _where(mask: jax.Array, one: Any, other: Any) -> Any:

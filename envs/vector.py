@@ -47,7 +47,7 @@ class GoalVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def __init__(self, spec: GoalEnvSpec, num_envs: int) -> None:
         batch: Any = spec.build(num_envs)
-        self._batch = Compiled(batch) if isinstance(batch, JaxBatch) else batch
+        self.batch = Compiled(batch) if isinstance(batch, JaxBatch) else batch
         self.contract, self.num_envs = batch.contract, num_envs
         self.single_observation_space = Box(-np.inf, np.inf, (self.contract.observation_size,), np.float32)
         self.single_action_space = Box(-1.0, 1.0, (self.contract.action_size,), np.float32)
@@ -66,7 +66,7 @@ class GoalVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise ValueError("seed: the environments of a batch draw from one seed, give a number")
         if seed is not None:
             self._np_random, self._np_random_seed = gymnasium.utils.seeding.np_random(seed)
-        return self._batch.reset(int(self.np_random.integers(2**31))), {}
+        return self.batch.reset(int(self.np_random.integers(2**31))), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Observations (N, S + G), rewards (N,), terminated (N,), truncated (N,), infos, after actions (N, A).
@@ -76,7 +76,7 @@ class GoalVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """
         if np.shape(actions) != self.action_space.shape:
             raise ValueError(f"actions of shape {np.shape(actions)}: these environments take {self.action_space.shape}")
-        obs, step = self._batch.step(actions)
+        obs, step = self.batch.step(actions)
         return obs, step.success.astype(np.float64), step.terminated, step.truncated, _infos(step)
 
 

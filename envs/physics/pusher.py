@@ -27,12 +27,17 @@ class Pusher(BraxEnv):
         self._links = jnp.array([self.system.link_names.index(x) for x in ("r_wrist_flex_link", "object", "goal")])
 
     def reset(self, key: jax.Array) -> Physics:
-        object_key, goal_key, velocity = jax.random.split(key, 3)
+        place, velocity = jax.random.split(key)
+        qd = jax.random.uniform(velocity, (7,), minval=-0.005, maxval=0.005)
+        q = jnp.append(self.system.init_q[:-4], self.place(place))
+        return self.init(q, jnp.append(qd, jnp.zeros(4)))
+
+    def place(self, key: jax.Array) -> jax.Array:
+        """Where object and goal lie on the table, (4,)."""
+        object_key, goal_key = jax.random.split(key)
         thing, goal = in_box(object_key, *OBJECTS), in_box(goal_key, *self.goals)
         apart = jnp.linalg.norm(thing - goal)
-        thing = thing * jnp.where(apart < CLEAR, CLEAR / apart, 1.0)
-        qd = jax.random.uniform(velocity, (7,), minval=-0.005, maxval=0.005)
-        return self.init(jnp.concatenate([self.system.init_q[:-4], thing, goal]), jnp.append(qd, jnp.zeros(4)))
+        return jnp.append(thing * jnp.where(apart < CLEAR, CLEAR / apart, 1.0), goal)
 
     def step(self, physics: Physics, action: jax.Array) -> Physics:
         return self.advance(physics, action)

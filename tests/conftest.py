@@ -1,0 +1,66 @@
+"""Environments that tests share: each is compiled once a session."""
+
+import os
+
+# Half the time of compiling physics goes into optimisations that a few steps do not repay.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envs.functional import Compiled, JaxBatch
+from envs.vector import GoalVectorEnv
+from orchestrator import kinds
+
+NUM_ENVS = 32
+TRACES: Counter[tuple[str, str]] = Counter()  # by kind and method
+
+
+class Running:
+    """N environments of a kind, with episodes of 4 steps."""
+
+    def __init__(self, kind: str) -> None:
+        self.spec: Any = kinds.find("env", kind)(episode_length=4)
+        self.envs = GoalVectorEnv(self.spec, NUM_ENVS)
+
+    def reset(self, seed: int = 0) -> np.ndarray:
+        return self.envs.reset(seed=seed)[0]
+
+    def after(self, *actions: float) -> np.ndarray:
+        """Observations after a reset and steps in which every entry of the action is the same."""
+        self.reset()
+        for action in actions:
+            obs, *_ = self.envs.step(np.full(self.envs.action_space.shape, action, np.float32))
+        return obs
+
+    @property
+    def physics(self) -> Any:
+        assert isinstance(self.envs.batch, Compiled) and self.envs.batch.state is not None
+        return self.envs.batch.state.physics
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Callable[[str], Running]]:
+    """Starts the environments of a kind, or hands back those that run."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("reset", "step"):
+            patch.setattr(JaxBatch, name, _counted(name, getattr(JaxBatch, name)))
+        yield cache(Running)
+
+
+@pytest.fixture
+def traces() -> Counter[tuple[str, str]]:
+    return TRACES
+
+
+def _counted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(self: JaxBatch, *arguments: Any) -> Any:
+        TRACES[self.spec.kind, name] += 1
+        return method(self, *arguments)
+
+    return counted
