@@ -20,7 +20,7 @@ from torch import Tensor
 from envs.base import Contract
 from orchestrator.crl.spec import TrainSpec
 
-MAX_DRAWS = 1000  # rounds of redrawing broken rows before all are taken to be broken
+MAX_DRAWS = 100  # rounds of redrawing broken rows before all are taken to be broken
 
 
 class Batch(NamedTuple):
@@ -47,10 +47,6 @@ class Replay:
     def filled(self) -> int:
         """Steps that it holds."""
         return min(self.written, len(self.rows))
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows.nbytes + self.ends.nbytes
 
     def add(self, rows: Tensor) -> None:
         """Take the rows (T, N, F) of the next T steps, T at most the number of slots."""
@@ -124,8 +120,9 @@ class Replay:
         return time % len(self.rows) * self.rows.shape[1] + env
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes; the rows are those in use, not a copy."""
-        return {"rows": self.rows[: self.filled], "written": self.written}
+        """What `restore` takes. The rows of a full ring are those in use, not a copy."""
+        full = self.filled == len(self.rows)  # of a part, torch.save would write the whole ring
+        return {"rows": self.rows if full else self.rows[: self.filled].clone(), "written": self.written}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`.

@@ -1,5 +1,6 @@
 """The buffer against the hindsight distribution written out as a matrix, and what it holds against a plain list."""
 
+import io
 import math
 from itertools import chain
 
@@ -183,12 +184,21 @@ def test_a_training_step_s_batches_are_different_parts_of_one_draw():
 
 def test_it_stays_in_the_memory_that_it_began_with():
     memory = replay()
-    places, rows = [memory.rows.data_ptr(), memory.ends.data_ptr()], history(100, ENVS, seed=0)
-    size = memory.nbytes
-    for part in rows.split(7):
+    places = [memory.rows.data_ptr(), memory.ends.data_ptr()]
+    for part in history(100, ENVS, seed=0).split(7):
         memory.add(part)
     assert [memory.rows.data_ptr(), memory.ends.data_ptr()] == places
-    assert memory.nbytes == size == SLOTS * ENVS * (row_size(CONTRACT) * 4 + 8)
+    assert memory.rows.shape == (SLOTS, ENVS, row_size(CONTRACT))
+    assert memory.ends.shape == (ENVS, SLOTS)
+
+
+def test_a_saved_buffer_is_as_large_as_what_it_holds():
+    sizes = []
+    for steps in (15, 24, 61):
+        file = io.BytesIO()
+        torch.save(filled(steps, seed=3)[0].state(), file)
+        sizes.append(file.tell() - min(steps, SLOTS) * ENVS * row_size(CONTRACT) * 4)
+    assert max(sizes) < min(sizes) + 200  # what is around the rows
 
 
 def test_rows_that_do_not_fit_are_refused():
