@@ -132,7 +132,7 @@ class Weighted(State):
 
     def write(self, out: Tensor) -> None:
         self.step += 1
-        if self.h._version:
+        if not self.h.is_inference() and self.h._version:
             raise ValueError(f"block {self.step} changed its input in place, which later steps read")
         self.h = Step.apply(out, self.h, self.step, self.sums, self.gradients)  # type: ignore[no-untyped-call]
 

@@ -92,6 +92,9 @@ class CRLLearner(TorchLearner):  # type: ignore[misc]
         if "replay" in own:
             self.replay.restore(own["replay"])
 
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self.agent.state_dict())
+
     def snapshots(self) -> dict[str, Any]:
         """Of the topologies, by network."""
         return {name: topology.snapshot() for name, topology in self.agent.topologies().items()}

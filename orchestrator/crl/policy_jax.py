@@ -54,7 +54,7 @@ def export(actor: Actor) -> dict[str, Tensor]:
 
 def build(spec: ResnetSpec, actor: Actor) -> Policy:
     """The policy of an actor of this spec: `export`ed parameters and (N, S+G) to mean and log_std, (N, A) each."""
-    connect = _chain if _is_chain(actor) else _sums
+    connect = _chain if is_chain(actor) else _sums
     activation = jax.nn.relu if spec.activation == "relu" else jax.nn.silu
 
     def active(x: jax.Array, norm: Params) -> jax.Array:
@@ -114,7 +114,7 @@ def _sums(block: Block, h: jax.Array, dense: Params, norms: Params, topology: ja
     return jax.lax.scan(step, (h, states), blocks)[0][0]
 
 
-def _is_chain(actor: Actor) -> bool:
+def is_chain(actor: Actor) -> bool:
     """Whether no step can ever read anything but the state before it."""
     snapshot = actor.trunk.stack.topology.snapshot()
     connected = np.array(snapshot["mask"]) | (np.array(snapshot["offset"] or 0.0) != 0)
