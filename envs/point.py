@@ -10,23 +10,23 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from envs.base import Contract, GoalEnvSpec
 from envs.host import Array, HostBatch, Observation
 
-# R: a start may be here; G: a goal may be; #: wall.
-LAYOUTS = {"open": "#####/#GGG#/#GRG#/#GGG#/#####", "u": "#####/#RGG#/###G#/#GGG#/#####"}
+LAYOUTS = {"open": "#####/#...#/#...#/#...#/#####", "u": "####/#..#/##.#/#..#/####"}  # #: wall
 CONTRACT = Contract(4, (0, 1), 2, radius=0.3, easy=0.6, hard=0.15, control_dt=0.1)
 SPEED = 2.0  # cells a second: a step is far shorter than a wall is thick
 CLEARANCE = 0.1
 
 
 class Spec(GoalEnvSpec):
-    """A room of 3 x 3 cells; in the U, two of its middle row are wall and the way from end to end is 6 cells."""
+    """A room of 3 x 3 cells, or a U of 5 around one of wall. Starts and goals are anywhere in it."""
 
     kind: Literal["point"] = "point"
     layout: Literal["open", "u"] = "u"
-    episode_length: int = 100
+    episode_length: int = Field(default=100, ge=1)
 
     @property
     def contract(self) -> Contract:
@@ -43,10 +43,10 @@ class Points(HostBatch):
         super().__init__(spec, num_envs)
         letters = np.array([list(row) for row in LAYOUTS[spec.layout].split("/")])
         self.wall: NDArray[np.bool_] = letters == "#"
-        self._start_cells, self._goal_cells = np.argwhere(letters == "R"), np.argwhere(letters == "G")
+        self._free = np.argwhere(~self.wall)
 
     def first(self, rng: np.random.Generator, count: int) -> Array:
-        position, goal = (_within(cells, rng, count) for cells in (self._start_cells, self._goal_cells))
+        position, goal = (_within(self._free, rng, count) for _ in range(2))
         return np.hstack([position, np.zeros((count, 2)), goal])
 
     def advance(self, physics: Array, actions: Array) -> Array:

@@ -35,7 +35,7 @@ class NativeArms(HostBatch):
         self.task, self.model = task, load(task)
         self._motors = Motors(self.model)
         mujoco.set_mju_user_warning(_quiet)
-        threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+        threads = int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0] or os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(threads)
         self._idle: SimpleQueue[Any] = SimpleQueue()  # one MjData for each thread
         for _ in range(threads):

@@ -42,17 +42,18 @@ def test_a_wall_stops_one_axis_and_lets_the_other_slide():
 
 
 @pytest.mark.parametrize(
-    ("layout", "starts", "goals"),
-    [("u", {(1, 1)}, {(1, 2), (1, 3), (2, 3), (3, 1), (3, 2), (3, 3)}), ("open", {(2, 2)}, None)],
+    ("layout", "free"),
+    [
+        ("u", {(1, 1), (1, 2), (2, 2), (3, 1), (3, 2)}),
+        ("open", {(row, column) for row in (1, 2, 3) for column in (1, 2, 3)}),
+    ],
 )
-def test_starts_and_goals_lie_in_their_cells(layout: str, starts: set, goals: set | None):
+def test_starts_and_goals_lie_anywhere_but_in_walls(layout: str, free: set):
     obs = Spec(layout=layout).build(2000).reset(0)
-    cells = {tuple(cell) for cell in np.rint(obs[:, :2]).astype(int)}
-    aims = {tuple(cell) for cell in np.rint(obs[:, 4:]).astype(int)}
-    assert cells == starts
-    assert aims == (goals or {(row, column) for row in (1, 2, 3) for column in (1, 2, 3)} - {(2, 2)})
     for places in (obs[:, :2], obs[:, 4:]):
+        assert {tuple(cell) for cell in np.rint(places).astype(int)} == free
         assert np.abs(places - np.rint(places)).max() <= 0.5 - CLEARANCE + 1e-6
+    assert (np.rint(obs[:, :2]) != np.rint(obs[:, 4:])).any()
 
 
 @pytest.mark.parametrize("layout", ["open", "u"])
@@ -84,9 +85,9 @@ def test_the_u_is_solved_by_going_round_and_not_by_going_straight():
     straight = [batch.step(np.array([[1.0, 0.0]]))[1] for _ in range(90)]
     assert not any(facts.success.any() for facts in straight)
     batch.restore(state)
-    way = [(0.0, 1.0)] * 10 + [(1.0, 0.0)] * 10 + [(0.0, -1.0)] * 10
+    way = [(0.0, 1.0)] * 5 + [(1.0, 0.0)] * 10 + [(0.0, -1.0)] * 5
     facts = [batch.step(np.array([move]))[1] for move in way]
-    assert facts[-1].success_hard.all() and not facts[15].success_easy.any()
+    assert facts[-1].success_hard.all() and not facts[10].success_easy.any()
 
 
 def test_seeds_restoring_and_broken_rows():
