@@ -150,7 +150,7 @@ def test_without_out_it_lies_in_the_home_folder(home: Path, capsys: pytest.Captu
 def test_walls_are_those_of_the_layout() -> None:
     """U: a rim of 16 cells, and two cells between the arms; the point never stands in one."""
     centres, size = walls(spec_of({"kind": "point"}).env)
-    assert size == 1.0 and len(centres) == 18
+    assert size == 1.0 and len(centres) == 15
     centres, size = walls(spec_of({"kind": "ant-maze", "layout": "u", "episode_length": 9}).env)
     assert size == 4.0 and len(centres) == 18
     assert len(walls(spec_of({"kind": "ant", "episode_length": 9}).env)[0]) == 0
