@@ -60,7 +60,7 @@ class WiredSpec(TopologySpec):
     def wiring(self, depth: int) -> Wiring:
         """The connections of `depth` blocks."""
 
-    def num_coefficients(self, depth: int) -> int:
+    def num_coefficients(self, depth: int, width: int = 0) -> int:
         return self.wiring(depth).num_coefficients
 
     def build(self, depth: int, width: int) -> Mix:

@@ -16,7 +16,7 @@ class Spec(WiredSpec):
     temperature: float = Field(default=0.01, gt=0)
     inner_residual: InnerResidual = "drop"
 
-    def num_coefficients(self, depth: int) -> int:
+    def num_coefficients(self, depth: int, width: int = 0) -> int:
         return depth * (depth + 1) // 2
 
     def wiring(self, depth: int) -> Wiring:

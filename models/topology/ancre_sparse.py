@@ -54,7 +54,7 @@ class Spec(WiredSpec):
         inner = range(self.segment, depth, self.segment) if self.boundaries is None else self.boundaries
         return [0, *(b for b in inner if b < depth), depth]
 
-    def num_coefficients(self, depth: int) -> int:
+    def num_coefficients(self, depth: int, width: int = 0) -> int:
         """As many as `wiring` has connections, without listing them."""
         edges = self.edges(depth)
         segments = len(edges) - 1

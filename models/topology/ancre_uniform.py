@@ -10,7 +10,7 @@ class Spec(WiredSpec):
     kind: Literal["ancre-uniform"] = "ancre-uniform"
     inner_residual: InnerResidual = "drop"
 
-    def num_coefficients(self, depth: int) -> int:
+    def num_coefficients(self, depth: int, width: int = 0) -> int:
         return 0
 
     def wiring(self, depth: int) -> Wiring:

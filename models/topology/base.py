@@ -37,8 +37,8 @@ class TopologySpec(Spec):
         """Raise ValueError, in one line, where a file that this topology names is not there."""
 
     @abstractmethod
-    def num_coefficients(self, depth: int) -> int:
-        """How many numbers this topology adds to the network's trained parameters."""
+    def num_coefficients(self, depth: int, width: int) -> int:
+        """How many numbers this topology adds to the trained parameters of a network with states of `width` features."""
 
     @abstractmethod
     def build(self, depth: int, width: int) -> Topology:

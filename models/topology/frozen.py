@@ -65,7 +65,7 @@ class Spec(WiredSpec):
         if self.weights is None:
             raise ValueError(f"{self.path}: no such topology file yet")
 
-    def num_coefficients(self, depth: int) -> int:
+    def num_coefficients(self, depth: int, width: int = 0) -> int:
         return 0
 
     def wiring(self, depth: int) -> Wiring:

@@ -83,7 +83,7 @@ class Spec(TrialSpec):
         S, G, A, R = rule.state_size, rule.goal_size, rule.action_size, self.agent.repr_dim
         actor, phi, psi = (S + G, 2 * A), (S + A, R), (G, R)
         params = sum(model.num_params(*sizes) for sizes in (actor, phi, psi)) + 1  # log_alpha
-        mixing = sum(topology.num_coefficients(model.num_blocks) for topology in self.topologies)
+        mixing = sum(topology.num_coefficients(model.num_blocks, model.width) for topology in self.topologies)
         # Forward and backward of each network are 3 forwards; phi is run once more for the actor's loss, and back
         # through to the action, which is 2.
         sample = 3 * model.flops(*actor) + 5 * model.flops(*phi) + 3 * model.flops(*psi)

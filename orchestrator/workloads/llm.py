@@ -52,7 +52,7 @@ class Spec(TrialSpec):
     def estimate(self) -> Estimate:
         """Parameters are exact; FLOPs are those of training on full sequences; memory and disk follow by formula."""
         model, train = self.model, self.train
-        params, mixing = model.num_params(), self.topology.num_coefficients(model.depth)
+        params, mixing = model.num_params(), self.topology.num_coefficients(model.depth, model.width)
         state = (params + mixing) * (1 + self.optim.state_numbers()) * 4  # bytes: weights and what the optimizer keeps
         tokens = (train.micro_batch or train.batch) * self.text.sequence
         activations = model.activation_bytes(

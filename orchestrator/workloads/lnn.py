@@ -57,7 +57,8 @@ class Spec(TrialSpec):
         return self.train.steps
 
     def estimate(self) -> Estimate:
-        params, topology_params = self.model.num_params(), self.topology.num_coefficients(self.model.depth)
+        params = self.model.num_params()
+        topology_params = self.topology.num_coefficients(self.model.depth, self.model.width)
         trained = params + topology_params
         states = 2 * (self.model.depth + 1) * self.model.width**2  # and their gradients
         kept = (1 + self.optim.state_numbers()) * trained  # what a checkpoint holds

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Spec(TopologySpec):
     start: float = pydantic.Field(default=1.0)  # of every a_j
 
-    def num_coefficients(self, depth: int) -> int:
+    def num_coefficients(self, depth: int, width: int) -> int:
         return depth
 
     def build(self, depth: int, width: int) -> Topology:

@@ -101,7 +101,7 @@ def test_check_takes_the_depth_and_refuses_none(kind: str) -> None:
 def test_coefficients_are_counted_before_they_are_built(kind: str) -> None:
     topology = read(kind).build(DEPTH, WIDTH)
     assert topology.depth == DEPTH
-    assert sum(p.numel() for p in topology.parameters() if p.requires_grad) == read(kind).num_coefficients(DEPTH)
+    assert sum(p.numel() for p in topology.parameters() if p.requires_grad) == read(kind).num_coefficients(DEPTH, WIDTH)
 
 
 def test_coefficients_lead_forward(kind: str) -> None:
@@ -220,7 +220,7 @@ def test_planning_imports_no_torch(kind: str) -> None:
         f"sys.path.append({str(Path(__file__).parents[1])!r})\n"
         "from orchestrator import kinds\n"
         "spec = kinds.parse('topology', json.loads(sys.argv[1]))\n"
-        f"spec.check({DEPTH}), spec.num_coefficients({DEPTH}), hash(spec), spec.model_dump_json()\n"
+        f"spec.check({DEPTH}), spec.num_coefficients({DEPTH}, {WIDTH}), hash(spec), spec.model_dump_json()\n"
         "sys.exit('torch' in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program, json.dumps(table)], check=True)

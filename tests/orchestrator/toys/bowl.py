@@ -55,7 +55,7 @@ class Spec(TrialSpec):
         return self.train.steps
 
     def estimate(self) -> Estimate:
-        coefficients = self.topology.num_coefficients(self.model.depth)
+        coefficients = self.topology.num_coefficients(self.model.depth, self.model.width)
         width, depth = self.model.width, self.model.depth
         return Estimate(
             params=width * depth,
