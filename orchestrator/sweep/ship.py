@@ -10,7 +10,10 @@ from typing import Any
 from orchestrator.packages import folders
 
 # What decides how a trial runs, wherever it runs.
-PASSED_ON = ("RAY_CHDIR_TO_TRIAL_DIR", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "RAY_TRAIN_METRICS_ENABLED")
+PASSED_ON = (
+    *("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "OMP_WAIT_POLICY"),
+    *("RAY_CHDIR_TO_TRIAL_DIR", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "RAY_TRAIN_METRICS_ENABLED"),
+)
 
 
 def runtime_env() -> dict[str, Any]:
