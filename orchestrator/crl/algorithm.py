@@ -6,6 +6,7 @@ go to the runners. Before the first one the untrained policy fills the ring.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ class CRLConfig(AlgorithmConfig):  # type: ignore[misc]
 
     def of(self, plan: Setup, gpus: float = 0.0) -> CRLConfig:
         """Set up for a run. `gpus`: the share of each remote process; a local learner takes what it sees."""
+        logging.getLogger("ray.rllib").setLevel(logging.ERROR)  # it announces its own API at each start
         self.plan = plan
         observation, action = spaces(plan.env.contract)
         train, alone = plan.train, plan.train.learners == 0

@@ -12,10 +12,12 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 
+import ray
+
 from analysis import names
 from orchestrator.crl.algorithm import CRL, CRLConfig
 from orchestrator.crl.module import Setup
-from orchestrator.errors import Diverged
+from orchestrator.errors import Diverged, InputError
 from orchestrator.pretrain.checkpoint import Checkpoints
 from orchestrator.workloads.base import Row
 
@@ -30,10 +32,10 @@ def rows(plan: Setup, checkpoints: Checkpoints, gpus: float) -> Iterator[Row]:
 
     Raises:
         Diverged: a loss became non-finite.
-        InputError: the checkpoint belongs to another trial, or the disk takes no new one.
+        InputError: the checkpoint belongs to another trial, the disk takes no new one, or Ray has too few CPUs.
     """
-    logging.getLogger("ray.rllib").setLevel(logging.ERROR)  # it announces its own API at each start
     newest = checkpoints.newest()
+    _check_room(plan)
     algorithm = CRLConfig().of(plan, gpus).build_algo()
     try:
         run = Run(plan, algorithm, checkpoints)
@@ -41,6 +43,16 @@ def rows(plan: Setup, checkpoints: Checkpoints, gpus: float) -> Iterator[Row]:
         yield from run.rows()
     finally:
         algorithm.stop()
+
+
+def _check_room(plan: Setup) -> None:
+    """In a sweep the places of all processes are reserved; elsewhere Ray would wait for them for ever."""
+    runners, learners = plan.train.env_runners, plan.train.learners
+    needed, there = (runners + learners) * plan.threads, ray.cluster_resources().get("CPU", 0)
+    if needed > there:
+        raise InputError(
+            f"train.env_runners {runners} and train.learners {learners} take {needed} CPUs, and Ray has {there:g}"
+        )
 
 
 class Run:

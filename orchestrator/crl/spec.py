@@ -84,6 +84,18 @@ class TrainSpec(Spec):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_shares(self) -> Self:
+        for part, shared in (("env_runners", "num_envs"), ("learners", "num_envs"), ("learners", "batch")):
+            count, total = getattr(self, part), getattr(self, shared)
+            if count and total % count:
+                raise ValueError(f"{part} {count} do not divide {shared} {total}, of which each takes an equal share")
+        if self.env_runners > self.eval_envs:
+            raise ValueError(f"eval_envs {self.eval_envs} do not go round {self.env_runners} env_runners")
+        if self.learners and self.batch // self.learners < 2:
+            raise ValueError(f"batch {self.batch} leaves a learner of {self.learners} no second pair to contrast with")
+        return self
+
     def check_episode(self, length: int) -> None:
         """Raise ValueError, in one line, where episodes of `length` steps do not fit."""
         if length < 2:

@@ -104,6 +104,11 @@ def test_a_checkpoint_of_another_environment_or_depth_is_refused_in_one_line(pla
     assert next(iter(next(iter(change.values())))) in str(caught.value)
 
 
+def test_more_processes_than_ray_has_room_for_are_refused(place):
+    with pytest.raises(InputError, match=r"train\.env_runners 4 and train.learners 4 take 8 CPUs, and Ray has 6"):
+        next(small(train={"env_runners": 4, "learners": 4}).rows(place))
+
+
 def test_a_loss_that_is_no_number_ends_the_run(place):
     with pytest.raises(Diverged) as caught:
         list(small(agent={"lr_critic": 1e30}).rows(place))
@@ -130,7 +135,6 @@ def test_several_runners_and_learners_share_the_work_and_go_on_exactly():
             ours.train()
             ends.append((ours._learners(CRLLearner.weights), ours.take_losses(), ours.evaluate()))
             ours.go_on(state)
-            ours.losses = {}
         assert same(*ends)
         assert not same(ends[0][0][0], state["agent"]["networks"])
     finally:
