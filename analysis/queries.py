@@ -148,6 +148,8 @@ def curve_of(store: Store, study: Study, cell: Cell, metric: str) -> learning.Cu
 def topologies(store: Store, cell: Cell) -> list[Topology]:
     """The networks of a cell with their matrices over the counted seeds; empty where none was recorded.
 
+    A network whose weights all depend on its input has no matrix, and is left out.
+
     Raises:
         QueryError: a file is damaged, or the seeds' networks do not fit together.
     """
@@ -158,6 +160,8 @@ def topologies(store: Store, cell: Cell) -> list[Topology]:
     found = []
     for network in networks:
         snapshots = {seed: nets[network] for seed, nets in recorded.items() if network in nets}
+        if any(snapshot.get("p", ...) is None for snapshot in snapshots.values()):
+            continue
         try:
             p, trained = stack(list(snapshots.values()))
             mask = allowed(next(iter(snapshots.values())))

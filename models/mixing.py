@@ -96,6 +96,7 @@ class Mix(Topology):
             "mask": mask.tolist(),
             "p": self.coefficients().tolist(),
             "offset": self.fixed.tolist() if wiring.offset else None,
+            "own": None,
             "c": None if self.c is None else self.c.tolist(),
             "trained": (mask & (self.c is not None)).tolist(),
         }

@@ -1,10 +1,14 @@
 """topology.json: the topology that a finished run leaves behind, its content and how it is read.
 
     {"version": 1, "networks": {"<name>": {kind, depth, rule, normalization, temperature, inner_residual,
-                                           mask, p, offset, c, trained}}}
+                                           mask, p, offset, own, c, trained}}}
 
 `p[i][j]` is the weight of h_i in step j (zero where not allowed), `offset` fixed weights beside it or null, `c` the
 packed coefficients, step by step, or null. JSON only: reading a stranger's file runs nothing.
+
+Under the rule "outputs" no states are summed but outputs of blocks (models/outputs.py): `p[i][j]`, i < j, is the weight
+in step j of what came out of block i (i = 0: of what entered the stack), `own[j]` that of block j's. They are the part
+that no input changes, of features the mean; null where every weight depends on the input.
 """
 
 from __future__ import annotations
@@ -31,13 +35,14 @@ class Network(Spec):
 
     kind: str
     depth: Annotated[int, Field(ge=1)]
-    rule: Literal["softmax", "free", "constant"]
+    rule: Literal["softmax", "free", "constant", "outputs"]
     normalization: Literal["ingoing", "outgoing", "none"]
     temperature: float | None
     inner_residual: InnerResidual
     mask: Mask
-    p: Matrix
+    p: Matrix | None
     offset: Matrix | None = None
+    own: tuple[float, ...] | None = None  # K+1
     c: tuple[float, ...] | None
     trained: Mask
 
@@ -52,6 +57,10 @@ class Network(Spec):
                 raise ValueError(f"{name} is not {side} x {side}, as depth {self.depth} needs")
             if any(row[j] for i, row in enumerate(rows) for j in range(i + 1)):
                 raise ValueError(f"{name} has an entry that does not lead forward (i < j)")
+        if self.p is None and self.rule != "outputs":
+            raise ValueError(f"p is null, which rule {self.rule!r} does not allow")
+        if self.own is not None and len(self.own) != side:
+            raise ValueError(f"own has {len(self.own)} numbers, not {side}, as depth {self.depth} needs")
         allowed = sum(map(sum, self.mask))
         if self.c is not None and len(self.c) != allowed:
             raise ValueError(f"c has {len(self.c)} numbers for {allowed} allowed connections")

@@ -59,8 +59,12 @@ class Topology(nn.Module, ABC):
         return state.finish()
 
     @abstractmethod
-    def coefficients(self) -> Tensor:
-        """p, (K+1, K+1) float32: the weight of h_i in step j, zero where there is no connection."""
+    def coefficients(self) -> Tensor | None:
+        """p, (K+1, K+1) float32: the weight of h_i in step j, zero where there is no connection.
+
+        Of topologies that are no sums of states: the weight of block i's output, its part that no input changes; None
+        where all of it depends on the input.
+        """
 
     @abstractmethod
     def snapshot(self) -> Snapshot:

@@ -38,8 +38,14 @@ class TopologySpec(Spec):
 
     @abstractmethod
     def num_coefficients(self, depth: int, width: int) -> int:
-        """How many numbers this topology adds to the trained parameters of a network with states of `width` features."""
+        """How many numbers this topology adds to the trained parameters of a network of this width."""
 
     @abstractmethod
     def build(self, depth: int, width: int) -> Topology:
         """The module that connects `depth` blocks whose states have `width` features in the last dimension."""
+
+
+def need_width(kind: str, width: int) -> None:
+    """Raise ValueError, in one line, where a topology whose parameters have the size of a state is not told it."""
+    if width < 1:
+        raise ValueError(f"topology {kind!r} has weights for each feature: give the width of the states, not {width}")

@@ -79,15 +79,19 @@ def choose(path: Path, name: str | None) -> Network:
     """The network called `name`, or the only one. Raises ValueError, in one line."""
     networks = read(path)
     if name is None and len(networks) == 1:
-        return next(iter(networks.values()))
+        (name,) = networks
     if name not in networks:
         what = "several networks, so network must name one" if name is None else f"no network {name!r}"
         raise ValueError(f"{path}: {what} (there are: {', '.join(sorted(networks))})")
-    return networks[name]
+    found = networks[name]
+    if found.rule == "outputs":
+        raise ValueError(f"{path}: network {name!r} ({found.kind}) is no weighted sum of states, which frozen repeats")
+    return found
 
 
 def total(network: Network) -> Matrix:
     """Every fixed and every learned weight of a step, as one matrix."""
+    assert network.p is not None  # choose
     if network.offset is None:
         return network.p
     pairs = zip(network.p, network.offset, strict=True)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models import snapshot
-from models.topology import ancre, ancre_sparse, cascaded
-from models.wiring import WiredSpec
+from models.topology import ancre, ancre_sparse, attention_residual, cascaded, hyper_connections
+from models.topology.base import TopologySpec
 
 GOOD: dict[str, Any] = {
     "kind": "ancre",
@@ -42,11 +42,17 @@ def read_entry(path: Path, **changes: Any) -> Any:
     return read_text(path, text.replace("Infinity", "1e999"))  # which is JSON, and infinite once it is read
 
 
-SPECS = [ancre.Spec(), cascaded.Spec(), ancre_sparse.Spec(mask="boundary-targets", segment=2)]
+SPECS = [
+    ancre.Spec(),
+    cascaded.Spec(),
+    ancre_sparse.Spec(mask="boundary-targets", segment=2),
+    hyper_connections.Spec(),
+    attention_residual.Spec(),
+]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
-def test_what_a_network_leaves_behind_is_read_back(path: Path, spec: WiredSpec) -> None:
+def test_what_a_network_leaves_behind_is_read_back(path: Path, spec: TopologySpec) -> None:
     first, second = (spec.build(depth, 4).snapshot() for depth in (5, 1))
     path.write_bytes(snapshot.dump({"actor": first, "critic": second}))
     back = snapshot.read(path)
