@@ -47,8 +47,12 @@ class TrainSpec(Spec):
     eval_envs: int = Field(default=128, ge=1)
     eval_every: int = Field(default=1_000_000, ge=1)  # env steps; the last training step is evaluated too
     checkpoint_every: int = Field(default=0, ge=0)  # env steps; 0: never
-    save_buffer: bool = False  # in checkpoints
+    # In checkpoints: num_envs * slots rows of 4 (S + A + 2) bytes, 0.8 GB of the ant's at the defaults. Without it a
+    # resumed run fills the buffer again before it goes on, with steps that are not counted.
+    save_buffer: bool = False
     env_runners: int = Field(default=0, ge=0)  # remote ones; 0: in the trial's own process
+    # Remote learners; 0: one in the trial's own process. Each contrasts the pairs of its own share of the batch alone, so
+    # more learners mean fewer negatives: this decides results.
     learners: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")

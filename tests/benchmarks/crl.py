@@ -1,10 +1,11 @@
 """End to end: environment steps a second of a whole training step, and how much of it is RLlib's own.
 
-    OMP_WAIT_POLICY=PASSIVE JAX_PLATFORMS=cpu python tests/benchmarks/crl.py [KIND]
+    JAX_PLATFORMS=cpu python tests/benchmarks/crl.py [KIND]
 
 The ant, 128 environments, networks of 4 layers, batch 256, one gradient step for each 64 environment steps. RLlib's own
 share is all of a training step that is neither physics, nor policy, nor gradient: rows into the ring, weights to the
 runner, and its own bookkeeping. Asked for: 2,200 env steps/s on 2 idle cores, and a share of at most 0.05.
+Beside other work set OMP_WAIT_POLICY=PASSIVE: torch's threads else spin against it.
 """
 
 import os

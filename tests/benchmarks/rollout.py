@@ -1,6 +1,6 @@
 """Environment steps a second of one compiled rollout: the ant, 256 environments, a policy of 4 layers.
 
-    OMP_WAIT_POLICY=PASSIVE JAX_PLATFORMS=cpu python tests/benchmarks/rollout.py [KIND [NUM_ENVS]]
+    JAX_PLATFORMS=cpu python tests/benchmarks/rollout.py [KIND [NUM_ENVS]]
 
 Cascaded and ANCRe run in turn, so that a busy machine slows both alike. Asked for: 10,000 a second on 2 idle cores.
 """
