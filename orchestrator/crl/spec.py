@@ -51,8 +51,8 @@ class TrainSpec(Spec):
     # resumed run fills the buffer again before it goes on, with steps that are not counted.
     save_buffer: bool = False
     env_runners: int = Field(default=0, ge=0)  # remote ones; 0: in the trial's own process
-    # Remote learners; 0: one in the trial's own process. Each contrasts the pairs of its own share of the batch alone, so
-    # more learners mean fewer negatives: this decides results.
+    # Remote learners; 0: one in the trial's own process. Each contrasts the pairs of its own share of the batch alone:
+    # more learners mean fewer negatives, which decides results.
     learners: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
