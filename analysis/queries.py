@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from analysis.topology import Agreement, Array, Mask, Profile
 
 
+class NoMatrixError(QueryError):
+    """A network's weights all depend on its input."""
+
+
 @dataclass(frozen=True)
 class Topology:
     """The learned topology of one cell and network over its seeds."""
@@ -29,6 +33,7 @@ class Topology:
     agreement: Agreement
     profile: Profile
     learned: bool  # some of its coefficients were trained
+    outputs: bool  # p weighs what came out of block i, not the state h_i
 
     def row(self) -> dict[str, Any]:
         first, previous, middle = self.profile.mean() or (None, None, None)
@@ -134,7 +139,13 @@ def topology(
         chosen = [found for found in ranked if found.cell.startswith(cell)]
         if not chosen:
             raise QueryError(f"study {study!r} has no cell {cell!r}{near(cell, [found.cell for found in ranked])}")
-    found = [network for one in chosen for network in topologies(store, one)]
+    found = []
+    for one in chosen:
+        try:
+            found += topologies(store, one)
+        except NoMatrixError:
+            if cell is not None:
+                raise
     if not found:
         raise QueryError(f"study {study!r}: no finished run of {cell or 'its best cells'} recorded a learned topology")
     return found
@@ -148,9 +159,8 @@ def curve_of(store: Store, study: Study, cell: Cell, metric: str) -> learning.Cu
 def topologies(store: Store, cell: Cell) -> list[Topology]:
     """The networks of a cell with their matrices over the counted seeds; empty where none was recorded.
 
-    A network whose weights all depend on its input has no matrix, and is left out.
-
     Raises:
+        NoMatrixError: a network has none.
         QueryError: a file is damaged, or the seeds' networks do not fit together.
     """
     from analysis.topology import agreement, allowed, profile, stack
@@ -160,14 +170,17 @@ def topologies(store: Store, cell: Cell) -> list[Topology]:
     found = []
     for network in networks:
         snapshots = {seed: nets[network] for seed, nets in recorded.items() if network in nets}
-        if any(snapshot.get("p", ...) is None for snapshot in snapshots.values()):
-            continue
+        first = next(iter(snapshots.values()))
+        if first.get("p", ...) is None:
+            what = f"topology of cell {cell.cell}, network {network!r}"
+            raise NoMatrixError(f"{what}: {first.get('kind')} has no matrix, since every weight depends on the input")
         try:
             p, trained = stack(list(snapshots.values()))
-            mask = allowed(next(iter(snapshots.values())))
+            mask = allowed(first)
         except (ValueError, KeyError) as error:
             raise QueryError(f"topology of cell {cell.cell}, network {network!r}: {error}") from error
         seeds = tuple(snapshots)
         learned = bool(trained.any())
-        found.append(Topology(cell, network, seeds, p, mask, agreement(p, trained), profile(p), learned))
+        outputs = first.get("rule") == "outputs"
+        found.append(Topology(cell, network, seeds, p, mask, agreement(p, trained), profile(p), learned, outputs))
     return found

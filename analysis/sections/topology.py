@@ -26,6 +26,12 @@ def topology(facts: Facts) -> Html:
         " shuffled, in each seed alone. Last: the share of the incoming weight from h₀ (what enters the first block),"
         " from the previous state, and from those between."
     )
+    of_outputs = [label for label, one in found if one.outputs]
+    if of_outputs:
+        explained += (
+            f" Of {', '.join(of_outputs)}, the weights are those of outputs, not of states: source i is what came out of"
+            " block i, and what a weight owes to the input is left out."
+        )
     learned = [(label, one) for label, one in found if one.learned] or found
     shown = learned[:MAPS]
     some = f" Drawn are {len(shown)} of {len(found)} networks: fixed ones only where none is learned, {MAPS} at most."

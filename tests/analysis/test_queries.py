@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ import pytest
 
 from analysis import cells as ranking
 from analysis import names, queries
-from analysis.store import QueryError
+from analysis.report import report
+from analysis.store import QueryError, open_store
 
 
 def test_best_of_the_small_study(store: Any) -> None:
@@ -181,6 +184,30 @@ def test_the_topology_of_one_cell_by_the_start_of_its_name(store: Any) -> None:
         queries.topology("small", "nothing", tracking_uri=store.uri)
     with pytest.raises(QueryError, match="recorded a learned topology"):
         queries.topology("many", tracking_uri=store.uri)
+
+
+def recorded(store: Any, make: Any, name: str, **entries: Mapping[str, Any]) -> None:
+    """A study with an arm for each entry, whose topology.json it changes."""
+    p = [[0, 1, 0.5], [0, 0, 0.5], [0, 0, 0]]
+    store.study(name, [make.Trial(arm, 0, 1.0, p=p) for arm in entries], seeds=[0])
+    for run in open_store(store.uri).study(name).runs:
+        path = Path(run.artifact_uri) / names.TOPOLOGY_FILE
+        content = json.loads(path.read_text())
+        content["networks"]["decoder"].update(entries[run.arm])
+        path.write_text(json.dumps(content))
+
+
+def test_a_network_without_a_matrix_is_left_out_or_named(store: Any, make: Any) -> None:
+    without = {"kind": "attention-residual", "rule": "outputs", "p": None}
+    recorded(store, make, "no-matrix", usual={}, streams={"rule": "outputs"}, attention=without)
+    found = queries.topology("no-matrix", tracking_uri=store.uri)
+    assert {one.cell.arm: one.outputs for one in found} == {"usual": False, "streams": True}
+    (cell,) = [one.cell for one in queries.best("no-matrix", tracking_uri=store.uri) if one.arm == "attention"]
+    with pytest.raises(QueryError, match=r"attention-residual has no matrix, since every weight depends on the input$"):
+        queries.topology("no-matrix", cell, tracking_uri=store.uri)
+    page = report(["no-matrix"], Path(store.folder) / "no-matrix.html", store.uri).path.read_text()
+    assert "attention-residual has no matrix" in page
+    assert "Of streams, the weights are those of outputs, not of states" in page
 
 
 def test_comparisons_are_made_within_a_model(store: Any) -> None:
