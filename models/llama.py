@@ -40,11 +40,13 @@ class Attention(nn.Module):
         self.value = nn.Linear(width, width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, first: Tensor | None = None) -> Tensor:
+        """`first`: values (batch, length, width) of the first block, to be averaged with these (2410.17897)."""
         split = (*x.shape[:-1], self.heads, -1)
         q = rotate(self.query(x).view(split).transpose(1, 2), cos, sin)  # (batch, heads, length, D)
         k = rotate(self.key(x).view(split).transpose(1, 2), cos, sin)
-        v = self.value(x).view(split).transpose(1, 2)
+        values = self.value(x) if first is None else (self.value(x) + first) / 2
+        v = values.view(split).transpose(1, 2)
         mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))  # (batch, length, width)
         return out
@@ -74,9 +76,14 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(spec.width, eps=spec.norm_eps)
         self.feed_forward = FeedForward(spec.width, spec.ffn_width)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        attended: Tensor = self.attention(self.attention_norm(x), cos, sin)
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, first: Tensor | None = None) -> Tensor:
+        attended: Tensor = self.attention(self.attention_norm(x), cos, sin, first)
         out: Tensor = attended + self.feed_forward(self.feed_forward_norm(x + attended))
+        return out
+
+    def values(self, x: Tensor) -> Tensor:
+        """What attention takes from x, before it is split over heads: (batch, length, width)."""
+        out: Tensor = self.attention.value(self.attention_norm(x))
         return out
 
 
@@ -98,6 +105,9 @@ class Llama(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         spec = self.spec
         cos, sin = rotation(tokens.shape[1], spec.width // spec.heads, spec.rope_base, tokens.device)
-        h = self.stack(self.embedding(tokens), cos, sin)  # (batch, length, width)
+        x, first = self.embedding(tokens), self.stack.blocks[0]
+        assert isinstance(first, Block)
+        shared = (first.values(x),) if spec.value_residual else ()
+        h = self.stack(x, cos, sin, *shared)  # (batch, length, width)
         logits: Tensor = self.head(self.norm(h))
         return logits

@@ -40,6 +40,8 @@ class LlamaSpec(Spec):
     rope_base: float = Field(default=1e4, gt=0)
     norm_eps: float = Field(default=1e-6, gt=0)
     init_std: float = Field(default=0.02, gt=0)
+    # Every attention averages its values with the first block's (2410.17897). Dumped, and so hashed, only where set.
+    value_residual: bool = Field(default=False, exclude_if=lambda on: not on)
 
     @model_validator(mode="before")
     @classmethod
@@ -74,6 +76,8 @@ class LlamaSpec(Spec):
         and weighted values cost 4 * width per key, three times that with backward, over (length + 1) / 2 keys.
         """
         matrices = self.num_params() - self.vocab_size * self.width - (2 * self.depth + 1) * self.width
+        if self.value_residual:
+            matrices += self.width**2  # the first block's values are computed once for all
         return 6 * matrices + 6 * self.depth * self.width * (length + 1)
 
     def activation_bytes(self, *, bfloat16: bool, checkpoint: bool) -> int:

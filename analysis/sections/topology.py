@@ -29,8 +29,8 @@ def topology(facts: Facts) -> Html:
     of_outputs = [label for label, one in found if one.outputs]
     if of_outputs:
         explained += (
-            f" Of {', '.join(of_outputs)}, the weights are those of outputs, not of states: source i is what came out of"
-            " block i, and what a weight owes to the input is left out."
+            f" Of {', '.join(of_outputs)}, the weights are those of outputs, not of states: source i is what came out"
+            " of block i, and what a weight owes to the input is left out."
         )
     learned = [(label, one) for label, one in found if one.learned] or found
     shown = learned[:MAPS]

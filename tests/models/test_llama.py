@@ -90,6 +90,39 @@ def test_logits_and_gradients_equal_those_of_transformers():
         torch.testing.assert_close(weight.grad, pairs[name].grad, rtol=1e-5, atol=1e-5)
 
 
+def by_layers(network: Llama, text: torch.Tensor) -> torch.Tensor:
+    """The decoder with value residuals, block after block: values of block n > 1 are the mean of its own and V_1."""
+    h, first = network.embedding(text), None
+    angles = rotation(text.shape[1], TINY.width // TINY.heads, TINY.rope_base, torch.device("cpu"))
+    for block in network.stack.blocks:
+        own = block.attention.value(block.attention_norm(h))
+        first = own if first is None else first
+        hook = block.attention.value.register_forward_hook(lambda *_, mean=(own + first) / 2: mean)
+        h = h + block(h, *angles)
+        hook.remove()
+    return network.head(network.norm(h))
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_values_are_averaged_with_those_of_the_first_block(checkpoint):
+    torch.manual_seed(0)
+    network = TINY.model_copy(update={"value_residual": True}).build(Cascaded(), checkpoint=checkpoint)
+    for weight in network.parameters():
+        torch.nn.init.normal_(weight, std=0.2)
+    logits, expected = network(tokens(2, 9)), by_layers(network, tokens(2, 9))
+    torch.testing.assert_close(logits, expected)
+    found = [torch.autograd.grad(out.square().sum(), list(network.parameters())) for out in (logits, expected)]
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_value_residual_is_no_part_of_a_spec_that_lacks_it():
+    """The hash of a configuration is that of its JSON."""
+    assert "value_residual" not in TINY.model_dump_json()
+    residual = LlamaSpec(**TINY.model_dump(), value_residual=True)
+    assert LlamaSpec.model_validate_json(residual.model_dump_json()) == residual != TINY
+    assert residual.num_params() == TINY.num_params()
+
+
 def test_no_token_sees_a_later_one():
     network, text = tiny(Ancre()), tokens(1, 8)
     changed = text.clone()
@@ -117,17 +150,20 @@ def test_bfloat16_autocast_stays_near_float32():
     assert network.stack.topology.c.dtype == torch.float32
 
 
-def test_flops_are_those_that_torch_counts():
-    network, length = tiny(), 12
+@pytest.mark.parametrize("value_residual", [False, True])
+def test_flops_are_those_that_torch_counts(value_residual):
+    spec = TINY.model_copy(update={"value_residual": value_residual})
+    network, length = spec.build(Cascaded()), 12
     angles = rotation(length, TINY.width // TINY.heads, TINY.rope_base, torch.device("cpu"))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         h = network.embedding(tokens(1, length))
+        shared = [network.stack.blocks[0].values(h)] if value_residual else []
         for block in network.stack.blocks:
-            h = h + block(h, *angles)
+            h = h + block(h, *angles, *shared)
         network.head(network.norm(h)).sum().backward()
     # This attention computes all length * length scores, and fills in those that causal attention leaves out.
     unneeded = 12 * TINY.width * TINY.depth * (length * length - length * (length + 1) // 2)
-    assert counter.get_total_flops() - unneeded == length * TINY.flops_per_token(length)
+    assert counter.get_total_flops() - unneeded == length * spec.flops_per_token(length)
 
 
 @pytest.mark.parametrize("bfloat16", [False, True])
