@@ -6,13 +6,17 @@ from envs.base import Contract, JaxSpec
 from envs.maze import evaluation
 
 CELL = 4.0  # m
-Trained = Literal["u", "u2", "u3", "u4", "u5", "u6", "u7", "big", "hardest"]
-Judged = Literal["u_eval", "u2_eval", "u3_eval", "u4_eval", "u5_eval", "u6_eval", "u7_eval", "big_eval"]
+# fmt: off
+Layout = Literal[
+    "u", "u2", "u3", "u4", "u5", "u6", "u7", "big", "hardest",
+    "u_eval", "u2_eval", "u3_eval", "u4_eval", "u5_eval", "u6_eval", "u7_eval", "big_eval",
+]
+# fmt: on
 
 
 class Spec(JaxSpec):
     kind: Literal["ant-maze"] = "ant-maze"
-    layout: Trained | Judged = "u"
+    layout: Layout = "u"
 
     @property
     def contract(self) -> Contract:

@@ -103,6 +103,11 @@ class GoalEnvSpec(BaseModel):
         distance = (offset * offset).sum(-1) ** 0.5
         return Verdict(distance, *(distance < radius for radius in (contract.radius, contract.easy, contract.hard)))
 
+    @property
+    def host_only(self) -> bool:
+        """Whether it runs in numpy whatever the machine has."""
+        return False
+
     @abstractmethod
     def build(self, num_envs: int) -> Batch:
         """N environments to be stepped together.

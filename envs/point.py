@@ -32,6 +32,10 @@ class Spec(GoalEnvSpec):
     def contract(self) -> Contract:
         return CONTRACT
 
+    @property
+    def host_only(self) -> bool:
+        return True
+
     def build(self, num_envs: int) -> Points:
         return Points(self, num_envs)
 

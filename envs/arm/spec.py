@@ -20,6 +20,10 @@ class ArmSpec(GoalEnvSpec):
     @abstractmethod
     def task(self) -> Task: ...
 
+    @property
+    def host_only(self) -> bool:
+        return self.backend == "mujoco"
+
     def environment(self) -> Any:
         """One of it under MJX, without a batch: an `envs.functional.JaxEnv`."""
         from envs.arm.functional import ArmEnv

@@ -24,6 +24,7 @@ from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import uri_of
 from orchestrator.record.uploader import unsent
 from orchestrator.study.plan import Plan, plan
+from orchestrator.study.plan_text import size
 from orchestrator.study.spec import Study, check_name
 from orchestrator.sweep import cluster
 from orchestrator.sweep.interrupt import Interrupt
@@ -35,6 +36,7 @@ from search_spaces.domains import Choices, Domain
 
 NOT_PREPARED = {"seed", "topology", "optim", "train"}  # parts of a trial that no preparation depends on
 COMPARISON = ("workload", "trial", "arms", "axes", "sampler")  # what says which cells a study has
+HOPELESS = 10  # times the memory that there is
 UPLOAD_SECONDS = 60.0  # to wait for the tracking store at the end, or a tenth of what the sweep took
 
 
@@ -188,6 +190,7 @@ class Attempt:
         """What can be refused before Ray starts, and what trials share, made once."""
         if address is None:
             cluster.check_here(self._plan.resources)
+            self._check_memory()
         cache = self._home / "cache"
         cache.mkdir(exist_ok=True)
         try:
@@ -197,6 +200,16 @@ class Attempt:
                 trial.prepare(cache)
         except ValueError as error:
             raise InputError(f"{self._study.source}: {error}") from error
+
+    def _check_memory(self) -> None:
+        """An estimate that is wrong by a factor of two forbids nothing; ten times what there is does."""
+        plan = self._plan
+        for side in plan.sides:
+            if (needed := plan.needed(side)) > HOPELESS * plan.room:
+                raise InputError(
+                    f"{self._study.source}: a trial of {side.arm} needs {size(needed)} of memory, this machine has "
+                    f"{size(plan.room)}"
+                )
 
     def _train(self, address: str | None) -> None:
         cluster.configure()

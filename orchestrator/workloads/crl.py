@@ -11,6 +11,7 @@ from analysis import names
 from models.resnet_spec import ResnetSpec
 from models.topology.base import TopologySpec
 from models.topology.cascaded import Spec as Cascaded
+from models.wiring import WiredSpec
 from orchestrator.crl.spec import AgentSpec, TrainSpec
 from orchestrator.kinds import AnyEnv, AnyTopology
 from orchestrator.workloads.base import Estimate, Place, Row, TrialSpec
@@ -60,6 +61,12 @@ class Spec(TrialSpec):
     def _check(self) -> Spec:
         for topology in self.topologies:
             topology.check(self.model.num_blocks)
+        actor = self.topologies[0]
+        if not isinstance(actor, WiredSpec) and not self.env.host_only:
+            raise ValueError(
+                f"actor_topology: env {self.env.kind} runs in jax, where a policy's states are weighted sums of "
+                f"earlier ones; those of {actor.kind!r} are not. Give the actor another, such as 'cascaded'"
+            )
         self.train.check_episode(self.env.episode_length)
         return self
 

@@ -19,6 +19,7 @@ BAD = {
     ("plan", "demo", "--set", "train.steps=-1"): "train.steps",
     ("plan", "demo", "--set", "topology.kind=anchre"): "did you mean 'ancre'?",
     ("plan", "demo", "--seeds", "2..0"): "2..0",
+    ("plan", "rl_temperature", "--set", "actor_topology={kind='mhc'}"): "those of 'mhc' are not",
     ("start", "demo", "--address", "127.0.0.1:1"): "--address 127.0.0.1:1: no Ray cluster answers",
     ("plan", "demo", "--device", "h10"): "no device 'h10'; did you mean 'h100'?",
     ("start", "demo", "no_such_study"): "no_such_study: no such file",
@@ -49,6 +50,12 @@ def test_bad_input_gives_one_line_and_starts_nothing(
     assert said.err.startswith("ancre: ") and said.err.count("\n") == 1
     assert BAD[words] in said.err
     assert not empty_home.exists()
+
+
+def test_what_this_machine_can_never_hold_is_refused(empty_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(("start", "demo", "--set", "model.width=4000000")) == 2
+    assert "demo.toml: a trial of cascaded needs" in capsys.readouterr().err
+    assert not (empty_home / "studies" / "demo" / "ledger.jsonl").exists()
 
 
 @pytest.mark.parametrize("words", [(), ("nothing",), ("query", "worst", "demo"), ("plan",), ("plan", "demo", "--fast")])
