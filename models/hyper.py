@@ -60,7 +60,7 @@ class Streams(Outputs):
         self.register_buffer("group", torch.tensor(groups), persistent=False)
 
     @abstractmethod
-    def rms(self, streams: Tensor) -> Tensor:
+    def norm_scale(self, streams: Tensor) -> Tensor:
         """1 / the root mean square of what logits are read from: (.., n, d) to (.., n, 1), or (.., 1, 1) for all."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Streams(Outputs):
             H = streams.to(wide)
             static, project, gain, scale = (part.to(wide) for part in weights)
             read = (H.flatten(-2) if self.flat else H) @ (gain.unsqueeze(-1) * project)
-            logits = read.view(*H.shape[:-1], -1) * self.rms(H)
+            logits = read.view(*H.shape[:-1], -1) * self.norm_scale(H)
             w = self.weigh(logits, static, scale)
             mixed = w[..., :-1].mT @ H  # (.., 1 + n, d)
             return mixed[..., 0, :].to(streams.dtype), mixed[..., 1:, :], w[..., -1:]
@@ -127,7 +127,7 @@ class HyperConnections(Streams):
         static[range(depth), [j % n for j in range(depth)], 0] = 1
         super().__init__(kind, depth, width, static, [0] * (n + 1) + [1], flat=False)
 
-    def rms(self, streams: Tensor) -> Tensor:
+    def norm_scale(self, streams: Tensor) -> Tensor:
         return inverse_rms(streams, -1)
 
     def weigh(self, logits: Tensor, static: Tensor, scale: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ class Constrained(Streams):
         super().__init__(kind, depth, width, static, [0] + [1] * n + [2], flat=flat)
         self.iterations = iterations
 
-    def rms(self, streams: Tensor) -> Tensor:
+    def norm_scale(self, streams: Tensor) -> Tensor:
         return inverse_rms(streams, (-2, -1))
 
     def weigh(self, logits: Tensor, static: Tensor, scale: Tensor) -> Tensor:
