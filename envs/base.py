@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 GoalResample = Literal["never", "episode"]
@@ -98,6 +97,8 @@ class GoalEnvSpec(BaseModel):
 
     def judge(self, observation: Any) -> Verdict:
         """Distance from the goal and success, of observations (..., S + G) of numpy or of jax."""
+        import numpy as np  # planning needs none
+
         contract = self.contract
         offset = observation[..., np.array(contract.goal_index)] - observation[..., contract.state_size :]
         distance = (offset * offset).sum(-1) ** 0.5
