@@ -6,6 +6,7 @@ Each opens the store, asks, and gives records whose `row()` is ready for a table
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -100,22 +101,40 @@ def arms(study: str, metric: str | None = None, mode: str | None = None, trackin
 
 
 def curves(
-    study: str, metric: str | None = None, mode: str | None = None, tracking_uri: str | None = None
+    study: str,
+    cell: str | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    tracking_uri: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The mean learning curve of each arm's best cell, a row for each step: arm, cell, step, n, mean, low, high."""
+    """The mean learning curve of one cell, or of each arm's best: rows of arm, cell, step, n, mean, low, high.
+
+    Raises:
+        QueryError: no such cell.
+    """
     store = open_store(tracking_uri)
     record = store.study(study)
     metric = metric_of(record, metric)
     found = []
-    for arm in compare(record, rank(store, record, metric, mode)):
-        if arm.best and (curve := curve_of(store, record, arm.best, metric)):
+    for chosen in _chosen(record, rank(store, record, metric, mode), cell):
+        if curve := curve_of(store, record, chosen, metric):
             columns = curve.steps, curve.mean, curve.low or curve.mean, curve.high or curve.mean
             found += [
-                {"arm": arm.arm, "cell": arm.best.cell, "step": step, "n": curve.seeds, "mean": mean}
+                {"arm": chosen.arm, "cell": chosen.cell, "step": step, "n": curve.seeds, "mean": mean}
                 | ({"low": low, "high": high} if curve.low else {"low": None, "high": None})
                 for step, mean, low, high in zip(*columns, strict=True)
             ]
     return found
+
+
+def _chosen(record: Study, ranked: Sequence[Cell], cell: str | None) -> list[Cell]:
+    """The cells whose name begins so, or each arm's best."""
+    if cell is None:
+        return [arm.best for arm in compare(record, ranked) if arm.best]
+    chosen = [found for found in ranked if found.cell.startswith(cell)]
+    if not chosen:
+        raise QueryError(f"study {record.name!r} has no cell {cell!r}{near(cell, [found.cell for found in ranked])}")
+    return chosen
 
 
 def topology(
@@ -133,12 +152,7 @@ def topology(
     store = open_store(tracking_uri)
     record = store.study(study)
     ranked = rank(store, record, metric_of(record, metric), mode)
-    if cell is None:
-        chosen = [arm.best for arm in compare(record, ranked) if arm.best]
-    else:
-        chosen = [found for found in ranked if found.cell.startswith(cell)]
-        if not chosen:
-            raise QueryError(f"study {study!r} has no cell {cell!r}{near(cell, [found.cell for found in ranked])}")
+    chosen = _chosen(record, ranked, cell)
     found = []
     for one in chosen:
         try:

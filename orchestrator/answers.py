@@ -98,7 +98,7 @@ def _topology(asked: Namespace) -> tuple[Rows, Rows]:
 
 
 def _curves(asked: Namespace) -> tuple[Rows, Rows]:
-    rows = queries.curves(asked.study, asked.metric, asked.mode, uri_of(asked.home))
+    rows = queries.curves(asked.study, asked.cell, asked.metric, asked.mode, uri_of(asked.home))
     return rows, rows
 
 

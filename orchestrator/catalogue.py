@@ -1,8 +1,10 @@
 """What a study file can name, and what each is in one line: `ancre kinds`."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from orchestrator import kinds
 from orchestrator.errors import InputError, did_you_mean
@@ -11,11 +13,12 @@ from orchestrator.study.study_file import shipped
 from search_spaces.samplers import SAMPLERS
 from search_spaces.schedulers import SCHEDULERS
 
+SET_ELSEWHERE = ("kind", "workload", "seed")
 FAMILIES = (*kinds.FAMILIES, "sampler", "scheduler", "study")
 
 
 def catalogue(family: str | None) -> list[dict[str, str]]:
-    """A row per kind of `family`, or of all of them: `family`, `kind`, `what`.
+    """A row per kind of `family`, or of all of them: `family`, `kind`, `what`; of one family, `fields` too.
 
     Raises:
         InputError: no such family.
@@ -23,10 +26,43 @@ def catalogue(family: str | None) -> list[dict[str, str]]:
     if family is not None and family not in FAMILIES:
         raise InputError(f"no family {family!r}{did_you_mean(family, FAMILIES)}")
     return [
-        {"family": one, "kind": kind, "what": what}
+        {"family": one, "kind": kind, "what": what} | ({"fields": _fields(one, kind)} if family else {})
         for one in ([family] if family else FAMILIES)
         for kind, what in _kinds(one)
     ]
+
+
+def shown(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The same for a table of two or three columns."""
+    return [
+        {key: value for key, value in row.items() if key != "fields"}
+        | ({"what": f"{row['what']}\n{row['fields']}"} if row.get("fields") else {})
+        for row in rows
+    ]
+
+
+def _fields(family: str, kind: str) -> str:
+    """What a table of this kind can hold besides its kind, with defaults; nothing of a study."""
+    if family == "study":
+        return ""
+    known: Mapping[str, type[BaseModel]] = {"sampler": SAMPLERS, "scheduler": SCHEDULERS}.get(family, {})
+    return _listed(known[kind] if known else kinds.find(family, kind))
+
+
+def _listed(spec: type[BaseModel]) -> str:
+    """The fields of a spec with their defaults, those of tables inside it too."""
+    return ", ".join(_field(name, field) for name, field in spec.model_fields.items() if name not in SET_ELSEWHERE)
+
+
+def _field(name: str, field: FieldInfo) -> str:
+    inside = field.annotation
+    if isinstance(inside, type) and issubclass(inside, BaseModel) and "kind" not in inside.model_fields:
+        return f"{name} = {{ {_listed(inside)} }}"
+    if field.is_required():
+        return name
+    value = field.get_default(call_default_factory=True)
+    table = value.model_dump() if isinstance(value, BaseModel) else {}
+    return f"{name} = {table.get('kind') or json.dumps(value, default=str)}"
 
 
 def _kinds(family: str) -> Iterator[tuple[str, str]]:

@@ -45,9 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def kinds(arguments: argparse.Namespace) -> int:
-    from orchestrator.catalogue import catalogue
+    from orchestrator.catalogue import catalogue, shown
 
-    print_rows(catalogue(arguments.family), arguments.format)
+    rows = catalogue(arguments.family)
+    print_rows(rows, arguments.format, shown(rows))
     return 0
 
 
@@ -198,7 +199,7 @@ def build_parser() -> Parser:
         "--mode", choices=("min", "max"), help="which end is best (default: the study's, else the metric's)"
     )
     one.add_argument("--top", type=int, default=10, help="how many configurations `best` lists (default: %(default)s)")
-    one.add_argument("--cell", help="topology: of this cell (default: each arm's best)")
+    one.add_argument("--cell", help="topology, curves: of this cell (default: each arm's best)")
     _reads(_homed(one))
 
     one = add("report", report, "write one HTML file, readable offline, on one or more studies")

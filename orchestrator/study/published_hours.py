@@ -19,13 +19,14 @@ def of_trial(trial: TrialSpec) -> Hours | None:
 
 
 def lines(plan: Plan) -> Iterator[str]:
-    """A line for each task and depth, and their sum; nothing where none was published."""
+    """What the estimate leaves out, a line for each published task and depth, and their sum."""
+    if plan.study.workload == "crl":
+        yield "(by FLOPs alone: no physics, no compilation, no waiting for small matrices, so it takes longer)"
     priced = [found for cell in plan.cells if (found := of_trial(cell.trial))]
     if not priced:
         return
     device, source = hours_source()
     steps = ", ".join(f"{count:,}" for count in sorted({cell.trial.total_steps for cell in plan.cells}))
-    yield "(by FLOPs alone: no physics, and no waiting of a GPU for small matrices, so it takes longer)"
     yield f"published hours of {steps} env steps with cascaded connections on one {device} ({source}):"
     seeds = len(plan.study.seeds)
     for one, cells in Counter(priced).items():

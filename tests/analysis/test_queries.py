@@ -162,6 +162,10 @@ def test_curves_of_each_arms_best_cell(store: Any) -> None:
     last = rows[-1]
     assert (last["arm"], last["step"], last["n"], last["mean"]) == ("drop", 100, 3, pytest.approx(12.0))
     assert rows[0]["mean"] == pytest.approx(3 * 15.0)
+    (arm,) = {row["arm"] for row in queries.curves("small", rows[0]["cell"][:6], tracking_uri=store.uri)}
+    assert arm == rows[0]["arm"]
+    with pytest.raises(QueryError, match="no cell 'zzz'"):
+        queries.curves("small", "zzz", tracking_uri=store.uri)
     one = queries.curves("one-seed", tracking_uri=store.uri)[0]
     assert (one["low"], one["high"]) == (None, None)
 
