@@ -9,6 +9,7 @@ neither jax nor mujoco: `build` does.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
@@ -31,9 +32,17 @@ class Contract:
     control_dt: float  # seconds of a step
 
     def __post_init__(self) -> None:
-        outside = [index for index in self.goal_index if not 0 <= index < self.state_size]
-        if outside:
-            raise ValueError(f"goal_index {outside[0]}: a state has coordinates 0 to {self.state_size - 1}")
+        for size, value in (("state_size", self.state_size), ("action_size", self.action_size)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{size} should be a whole number from 1, got {value!r}")
+        if not self.goal_index:
+            raise ValueError("goal_index should name at least one coordinate of a state, got none")
+        for index in self.goal_index:
+            if not isinstance(index, int) or not 0 <= index < self.state_size:
+                raise ValueError(f"goal_index {index!r}: a state has coordinates 0 to {self.state_size - 1}")
+        for name in ("radius", "easy", "hard", "control_dt"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} should be a positive number, got {getattr(self, name)}")
 
     @property
     def goal_size(self) -> int:

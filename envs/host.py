@@ -35,6 +35,7 @@ class HostBatch(Batch):
 
     def __init__(self, spec: GoalEnvSpec, num_envs: int) -> None:
         self.spec, self.contract, self.num_envs = spec, spec.contract, num_envs
+        self._clock = -1  # until the first reset
 
     @abstractmethod
     def first(self, rng: np.random.Generator, count: int) -> Array:
@@ -66,6 +67,8 @@ class HostBatch(Batch):
 
     def step(self, actions: NDArray[np.floating]) -> tuple[Observation, Step]:
         """One step with `actions` (N, A); where an episode ended, the (N, S + G) returned begin the next one."""
+        if self._clock < 0:
+            raise RuntimeError("reset the environments before the first step")
         self._clock += 1
         # MuJoCo takes a control that is no number for zero: it has to be noticed here.
         bad = ~np.isfinite(actions).all(1)

@@ -46,6 +46,8 @@ class GoalVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012 - gymnasium's own form
 
     def __init__(self, spec: GoalEnvSpec, num_envs: int) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs should be at least 1, got {num_envs}")
         batch: Any = spec.build(num_envs)
         self.batch = Compiled(batch) if isinstance(batch, JaxBatch) else batch
         self.contract, self.num_envs = batch.contract, num_envs

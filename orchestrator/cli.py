@@ -210,7 +210,7 @@ def build_parser() -> Parser:
     one = add("play", play, "write a file that shows one evaluation episode of a trial of contrastive RL")
     one.add_argument("run_id", metavar="RUN", help="a trial, or its MLflow run; the start of its id is enough")
     one.add_argument("--out", type=Path, help="an .html file, or a .png from above (default: HOME/plays/TRIAL.html)")
-    one.add_argument("--seed", type=int, default=0, help="of the episode's start and goal (default: %(default)s)")
+    one.add_argument("--seed", type=_seed, default=0, help="of the episode's start and goal (default: %(default)s)")
     _homed(one)
 
     one = add("export", export, "print a runnable study file of one configuration")
@@ -222,6 +222,12 @@ def build_parser() -> Parser:
     one = add("doctor", doctor, "check what is installed, which devices there are, and the home folder")
     _reads(_homed(one))
     return parser
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**31:
+        raise argparse.ArgumentTypeError(f"should be a whole number from 0 to {2**31 - 1}, got {text!r}")
+    return int(text)
 
 
 def _reads(parser: Parser) -> Parser:

@@ -18,6 +18,11 @@ class InputError(Exception):
         super().__init__(f"{line[: LONGEST_LINE - 200]} ... {line[-195:]}" if over else line)
 
 
+def one_line(error: BaseException) -> str:
+    """What was raised: its type and message."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
 class Diverged(Exception):  # noqa: N818 - a verdict on a run, not a fault in it
     """The loss became non-finite: the trial ends, ranks last, and the sweep goes on."""
 

@@ -16,7 +16,7 @@ from envs.base import GoalEnvSpec
 from models.optim.base import OptimSpec
 from models.topology.base import TopologySpec
 from orchestrator.data.base import DataSpec
-from orchestrator.errors import InputError, did_you_mean
+from orchestrator.errors import InputError, did_you_mean, one_line
 from orchestrator.workloads.base import TrialSpec
 
 
@@ -62,8 +62,7 @@ def find(family: str, kind: str) -> type[BaseModel]:
     try:
         spec = _spec(kind)
     except BaseException as error:  # whatever a stranger's module raises while it is imported, SystemExit too
-        cause = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-        raise InputError(f"{family} kind {kind!r} cannot be imported: {cause}") from error
+        raise InputError(f"{family} kind {kind!r} cannot be imported: {one_line(error)}") from error
     if not (isinstance(spec, type) and issubclass(spec, base)):
         raise InputError(f"{family} kind {kind!r}: the module defines no class `Spec` derived from {base.__name__}")
     missing = {*spec.__abstractmethods__, *(name for name in base.__class_vars__ if not hasattr(spec, name))}

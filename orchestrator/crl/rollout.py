@@ -7,6 +7,7 @@ loop (`rollout_host.py`).
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -72,17 +73,29 @@ def build(env: GoalEnvSpec, model: ResnetSpec, actor: Actor, num_envs: int, seed
     from envs.functional import JaxBatch
     from orchestrator.crl.rollout_jax import JaxRollout
 
-    assert isinstance(batch, JaxBatch)  # there are these two
+    if not isinstance(batch, JaxBatch):
+        raise TypeError(f"env {env.kind!r}: build should give a HostBatch or a JaxBatch, got {batch!r}")
     return JaxRollout(batch, model, actor, seed)
+
+
+def check_width(env: GoalEnvSpec, width: int) -> None:
+    """Raise ValueError where observations are not as wide as the contract says."""
+    contract = env.contract
+    if width != contract.observation_size:
+        raise ValueError(
+            f"env {env.kind!r}: observations have {width} numbers; its contract says {contract.state_size} of "
+            f"the state and {contract.goal_size} of the goal"
+        )
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """The metrics of an evaluation that several runners shared."""
     (near, easy, hard), distance = (np.concatenate(parts, -1) for parts in zip(*outcomes, strict=True))
+    known = distance[np.isfinite(distance)]  # an environment that was broken from its start has none
     return {
         names.EVAL_TIME_AT_GOAL: float(near.mean()),
         names.EVAL_SUCCESS_ANY: float((near > 0).mean()),
         names.EVAL_SUCCESS_EASY: float(easy.mean()),
         names.EVAL_SUCCESS_HARD: float(hard.mean()),
-        names.EVAL_FINAL_DISTANCE: float(distance.mean()),
+        names.EVAL_FINAL_DISTANCE: float(known.mean()) if len(known) else math.nan,
     }

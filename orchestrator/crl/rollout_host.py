@@ -10,7 +10,7 @@ from torch import Tensor
 
 from envs.host import HostBatch
 from models.resnet import Actor
-from orchestrator.crl.rollout import Outcome, Rollout
+from orchestrator.crl.rollout import Outcome, Rollout, check_width
 
 
 class HostRollout(Rollout):
@@ -20,7 +20,7 @@ class HostRollout(Rollout):
         self._batch, self._actor = batch, actor
         self._device = next(actor.parameters()).device
         self._noise = torch.Generator(self._device).manual_seed(seed)
-        self._batch.reset(seed)
+        check_width(batch.spec, self._batch.reset(seed).shape[1])
 
     @torch.inference_mode()
     def collect(self, unroll: int) -> tuple[Tensor, int]:

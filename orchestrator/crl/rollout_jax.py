@@ -21,7 +21,7 @@ from models.resnet import Actor
 from models.resnet_spec import ResnetSpec
 from orchestrator.crl import policy_jax
 from orchestrator.crl.policy_jax import Params
-from orchestrator.crl.rollout import Outcome, Rollout
+from orchestrator.crl.rollout import Outcome, Rollout, check_width
 
 Scores: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]  # active (N,), steps near the goal (3, N), distance (N,)
 
@@ -42,6 +42,7 @@ class JaxRollout(Rollout):
         self.traces = 0
         first, self._key = self._place(jax.random.split(jax.random.PRNGKey(seed)))
         self._state: BatchState = jax.jit(batch.reset)(first)
+        check_width(batch.spec, self._state.obs.shape[1])
 
     def collect(self, unroll: int) -> tuple[Tensor, int]:
         with jax.default_matmul_precision("highest"):

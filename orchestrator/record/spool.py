@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.record import jsonl
 
 ROWS_FILE = "rows.jsonl"
-ERROR_FILE = "error.txt"  # the traceback of a trial that failed
+ERROR_FILE = "error.txt"  # why a trial failed, in one line, and the traceback
 
 
 class Spool:

@@ -180,11 +180,11 @@ class Recorder(tune.Callback):  # type: ignore[misc]
         self._context.sweep.failed(self._context.records[trial.trial_id], self._cause(trial))
 
     def _cause(self, trial: Trial) -> str:
-        """The last line of the trial's own traceback; where it left none, its process was lost."""
+        """The first line of what the trial left; where it left nothing, its process was lost."""
         record = self._context.records[trial.trial_id]
         path = self._context.folder / "trials" / record.id / ERROR_FILE
         if path.exists():
-            return path.read_text().strip().rpartition("\n")[2]
+            return path.read_text().partition("\n")[0]
         lost = "its process was lost (killed, or out of memory)"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{lost}\n\n{trial.get_error()}\n")

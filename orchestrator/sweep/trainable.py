@@ -21,7 +21,7 @@ from typing import Any
 from analysis.names import DIVERGED, ENVIRONMENT_FILE, FINISHED, SPEC_FILE, TOPOLOGY_FILE, TRAIN_LOSS
 from models import snapshot
 from orchestrator import kinds
-from orchestrator.errors import Diverged
+from orchestrator.errors import Diverged, one_line
 from orchestrator.record import environment, jsonl, spool
 from orchestrator.record.spool import ERROR_FILE
 from orchestrator.workloads.base import Place, Row, TrialSpec
@@ -75,11 +75,16 @@ def run_trial(config: dict[str, Any]) -> None:
     jsonl.replace(folder / SPEC_FILE, json.dumps(job.spec).encode())
     try:
         report = _run_spread(job) if job.workers > 1 else _run_here(job)
-    except Exception:
+    except Exception as error:
         if not (folder / ERROR_FILE).exists():  # a worker may have said it better
-            (folder / ERROR_FILE).write_text(traceback.format_exc())
+            _tell(folder, error)
         raise
     tune.report(report | {"done": True})
+
+
+def _tell(folder: Path, error: Exception) -> None:
+    """Leave the cause in one line, and the traceback under it."""
+    (folder / ERROR_FILE).write_text(f"{one_line(error)}\n\n{traceback.format_exc()}")
 
 
 def _run_here(job: Job) -> dict[str, Any]:
@@ -224,8 +229,8 @@ def _train(config: dict[str, Any]) -> dict[str, Any]:
         for row in run.rows():
             ray.train.report(run.due(row) or {})
         return run.last_report()
-    except Exception:
-        (Path(job.folder) / ERROR_FILE).write_text(traceback.format_exc())
+    except Exception as error:
+        _tell(Path(job.folder), error)
         raise
 
 

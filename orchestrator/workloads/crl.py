@@ -8,16 +8,28 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from analysis import names
+from envs.base import Contract, GoalEnvSpec
 from models.resnet_spec import ResnetSpec
 from models.topology.base import TopologySpec
 from models.topology.cascaded import Spec as Cascaded
 from models.wiring import WiredSpec
 from orchestrator.crl.spec import AgentSpec, TrainSpec
+from orchestrator.errors import one_line
 from orchestrator.kinds import AnyEnv, AnyTopology
 from orchestrator.workloads.base import Estimate, Place, Row, TrialSpec
 
 NUMBER = 4  # bytes of a float32
 CHECKPOINTS = 2  # that stay
+
+
+def _check_contract(env: GoalEnvSpec) -> None:
+    """Raise ValueError, in one line, where an environment of one's own does not say what it is."""
+    try:
+        contract = env.contract
+    except Exception as error:  # a stranger's code
+        raise ValueError(f"env: contract of {env.kind!r}: {one_line(error)}") from error
+    if not isinstance(contract, Contract):
+        raise ValueError(f"env: contract of {env.kind!r} should be an envs.base.Contract, got {contract!r}")
 
 
 class Spec(TrialSpec):
@@ -59,6 +71,7 @@ class Spec(TrialSpec):
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
+        _check_contract(self.env)
         for topology in self.topologies:
             topology.check(self.model.num_blocks)
         actor = self.topologies[0]
