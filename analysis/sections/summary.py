@@ -95,8 +95,8 @@ def _agreement(facts: Facts) -> list[Html]:
         arm = f"{arm}, {learned.network}"
     if found.pearson is None:
         return [_card(NONE, f"agreement of learned topologies ({arm})", _undefined(found))]
-    chance = _chance(number(found.pearson_chance, 2), found.pearson_p)
-    cards = [_card(number(found.pearson, 2), f"correlation of learned weights, {found.seeds} seeds ({arm})", chance)]
+    chance = _chance(number(found.pearson_chance, 3), found.pearson_p)
+    cards = [_card(number(found.pearson, 3), f"correlation of learned weights, {found.seeds} seeds ({arm})", chance)]
     if found.strongest is not None:
         chance = _chance(percent(found.strongest_chance), found.strongest_p)
         cards.append(_card(percent(found.strongest), f"of steps agree on their strongest shortcut ({arm})", chance))

@@ -44,7 +44,7 @@ def _table(found: list[tuple[str, Topology]]) -> Html:
     rows = []
     for label, one in found:
         a, shares = one.agreement, one.profile.mean() or (None, None, None)
-        pearson = [number(a.pearson, 2), number(a.pearson_chance, 2), p_value(a.pearson_p)]
+        pearson = [number(a.pearson, 3), number(a.pearson_chance, 3), p_value(a.pearson_p)]
         strongest = [percent(a.strongest), percent(a.strongest_chance), p_value(a.strongest_p)]
         rows.append([label, a.seeds, *pearson, *strongest, *(percent(share) for share in shares)])
     heads = ["arm", "seeds", "Pearson", "chance", "p", "strongest", "chance", "p", "h₀", "previous", "between"]
