@@ -1,4 +1,4 @@
-"""One Ray for all runs of these tests, and a trial that takes a second."""
+"""One Ray for all runs of a file, and a trial that takes a second."""
 
 import logging
 from pathlib import Path
@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def ray_here():
     cluster.configure()
     import ray
