@@ -87,7 +87,6 @@ def _topology(asked: Namespace) -> tuple[Rows, Rows]:
     rows = [topology.row() for topology in found]
     return rows, [
         {
-            "cell": row["cell"],
             "arm": row["arm"] if len({one["network"] for one in rows}) == 1 else f"{row['arm']}: {row['network']}",
             "pearson (chance) p": _beside_chance(row, "pearson"),
             "strongest (chance) p": _beside_chance(row, "strongest"),
