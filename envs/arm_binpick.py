@@ -5,7 +5,7 @@ State and goal are those of arm-push. The walls of the bins are 0.066 m high.
 
 from typing import Literal
 
-from envs.arm.spec import CONTROL_DT, ArmSpec
+from envs.arm.spec import CUBE, ArmSpec
 from envs.arm.task import Bins, Box, Task
 from envs.base import Contract
 
@@ -18,7 +18,7 @@ class Spec(ArmSpec):
 
     @property
     def contract(self) -> Contract:
-        return Contract(17, (0, 1, 2), 5, radius=0.1, easy=0.3, hard=0.03, control_dt=CONTROL_DT)
+        return CUBE
 
     @property
     def task(self) -> Task:

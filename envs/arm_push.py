@@ -6,7 +6,7 @@ position of the cube.
 
 from typing import Literal
 
-from envs.arm.spec import CONTROL_DT, ArmSpec
+from envs.arm.spec import CUBE, ArmSpec
 from envs.arm.task import Box, Task
 from envs.base import Contract
 
@@ -26,7 +26,7 @@ class Spec(ArmSpec):
 
     @property
     def contract(self) -> Contract:
-        return Contract(17, (0, 1, 2), 5, radius=0.1, easy=0.3, hard=0.03, control_dt=CONTROL_DT)
+        return CUBE
 
     @property
     def task(self) -> Task:

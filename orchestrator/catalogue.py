@@ -14,7 +14,8 @@ from search_spaces.samplers import SAMPLERS
 from search_spaces.schedulers import SCHEDULERS
 
 SET_ELSEWHERE = ("kind", "workload", "seed")
-FAMILIES = (*kinds.FAMILIES, "sampler", "scheduler", "study")
+TABLES: Mapping[str, Mapping[str, type[BaseModel]]] = {"sampler": SAMPLERS, "scheduler": SCHEDULERS}
+FAMILIES = (*kinds.FAMILIES, *TABLES, "study")
 
 
 def catalogue(family: str | None) -> list[dict[str, str]]:
@@ -45,8 +46,7 @@ def _fields(family: str, kind: str) -> str:
     """What a table of this kind can hold besides its kind, with defaults; nothing of a study."""
     if family == "study":
         return ""
-    known: Mapping[str, type[BaseModel]] = {"sampler": SAMPLERS, "scheduler": SCHEDULERS}.get(family, {})
-    return _listed(known[kind] if known else kinds.find(family, kind))
+    return _listed(TABLES[family][kind] if family in TABLES else kinds.find(family, kind))
 
 
 def _listed(spec: type[BaseModel]) -> str:
@@ -68,8 +68,8 @@ def _field(name: str, field: FieldInfo) -> str:
 def _kinds(family: str) -> Iterator[tuple[str, str]]:
     if family == "study":
         yield from ((name, Study.read(name).hypothesis) for name in shipped())
-    elif family in ("sampler", "scheduler"):
-        yield from _described(SAMPLERS if family == "sampler" else SCHEDULERS)
+    elif family in TABLES:
+        yield from _described(TABLES[family])
     else:
         yield from ((kind, kinds.summary(family, kind)) for kind in kinds.names(family))
 

@@ -66,8 +66,8 @@ def plan(arguments: argparse.Namespace) -> int:
 def start(arguments: argparse.Namespace) -> int:
     from orchestrator.sweep.run import start
 
-    names = [_started(arguments.home, name) or name for name in arguments.study]
-    studies = [_study(arguments, name) for name in names]  # all are checked before the first one starts
+    # All are checked before the first one starts.
+    studies = [_study(arguments, name, arguments.home) for name in arguments.study]
     return max(start(study, arguments.home, address=arguments.address).exit_code for study in studies)
 
 
@@ -131,19 +131,10 @@ def doctor(arguments: argparse.Namespace) -> int:
     return 0 if all(row["verdict"] == "ok" for row in rows) else 1
 
 
-def _started(home: Path, name: str) -> Path | None:
-    """The file of a study of this name that was started before, where neither a file nor a shipped study has it."""
-    from analysis.names import STUDY_FILE
-    from orchestrator.study.study_file import shipped
-
-    file = home / "studies" / name / STUDY_FILE
-    return file if name not in shipped() and not Path(name).exists() and file.is_file() else None
-
-
-def _study(arguments: argparse.Namespace, name: str | Path) -> "Study":
+def _study(arguments: argparse.Namespace, name: str, home: Path | None = None) -> "Study":
     from orchestrator.study.spec import Study
 
-    return Study.read(name, overrides=arguments.set, seeds=arguments.seeds)
+    return Study.read(name, overrides=arguments.set, seeds=arguments.seeds, home=home)
 
 
 # ---- the parser

@@ -6,9 +6,12 @@ from abc import abstractmethod
 from typing import Any, Literal
 
 from envs.arm.task import Task
-from envs.base import Batch, GoalEnvSpec
+from envs.base import Batch, Contract, GoalEnvSpec
 
 CONTROL_DT = 0.05  # seconds
+# Of the tasks that move the cube: its position, then 7 joint angles, position and velocity of the arm's end, the gap
+# between the fingers.
+CUBE = Contract(17, (0, 1, 2), 5, radius=0.1, easy=0.3, hard=0.03, control_dt=CONTROL_DT)
 
 
 class ArmSpec(GoalEnvSpec):

@@ -108,17 +108,18 @@ class Study(BaseModel):
             raise InputError(f"study: should hold what TOML can say: {error}") from error
 
     @classmethod
-    def read(cls, path: str | Path, overrides: Iterable[str] = (), seeds: Any = None) -> Self:
+    def read(cls, path: str | Path, overrides: Iterable[str] = (), seeds: Any = None, home: Path | None = None) -> Self:
         """The study in a TOML file, or the shipped study of that name.
 
         Args:
             overrides: "optim.lr=1e-3", "sampler.cells=8": what `study_file.override` understands.
             seeds: instead of the file's, as [0, 1] or "0..1".
+            home: where a study of that name may have been started before.
 
         Raises:
             InputError: file, path in the file, what would be right, and what was found, in one line.
         """
-        file = study_file.find(path)
+        file = study_file.find(path, home)
         raw = study_file.load(file)
         for text in overrides:
             raw = study_file.override(raw, text, cls.model_fields)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import search_spaces
+from analysis.names import STUDY_FILE
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.study.complaints import shown, shown_key
 from orchestrator.study.merge import Table, check, merged, nested, without
@@ -24,8 +25,8 @@ def shipped() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def find(path: str | Path) -> Path:
-    """The file that is meant: a shipped study by its bare name, or a path.
+def find(path: str | Path, home: Path | None = None) -> Path:
+    """The file that is meant: a shipped study by its bare name, a path, or a study that was started before in `home`.
 
     Raises:
         InputError: there is none.
@@ -33,14 +34,19 @@ def find(path: str | Path) -> Path:
     if str(path) in shipped():
         return SHIPPED / f"{path}.toml"
     found = Path(path)
+    bare = found.suffix != ".toml" and len(found.parts) == 1
     try:
         if found.is_file():
             return found
-        fault = "is a folder; give the study's TOML file" if found.is_dir() else "no such file"
+        if found.is_dir():
+            fault = "is a folder; give the study's TOML file"
+        elif home and bare and (started := home / "studies" / found / STUDY_FILE).is_file():
+            return started
+        else:
+            fault = "no such file" + (did_you_mean(str(path), shipped()) if bare else "")
     except OSError as error:  # too long a name
         fault = f"is no path: {error.strerror}"
-    bare = fault == "no such file" and found.suffix != ".toml" and len(found.parts) == 1
-    raise InputError(f"{shown_key(str(path))}: {fault}{did_you_mean(str(path), shipped()) if bare else ''}")
+    raise InputError(f"{shown_key(str(path))}: {fault}")
 
 
 def load(path: Path) -> Table:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import cli
+from orchestrator.errors import InputError
+from orchestrator.study.study_file import find
 
 # What is asked, and what the one line on stderr has to say.
 BAD = {
@@ -23,6 +25,7 @@ BAD = {
     ("start", "demo", "--address", "127.0.0.1:1"): "--address 127.0.0.1:1: no Ray cluster answers",
     ("plan", "demo", "--device", "h10"): "no device 'h10'; did you mean 'h100'?",
     ("start", "demo", "no_such_study"): "no_such_study: no such file",
+    ("start", "a" * 300): "is no path: File name too long",
     ("resume", "demo"): "no study 'demo' was started",
     ("status", "demo"): "no study 'demo'",
     ("query", "best", "demo"): "no study was recorded there yet",
@@ -56,6 +59,22 @@ def test_what_this_machine_can_never_hold_is_refused(empty_home: Path, capsys: p
     assert cli.main(("start", "demo", "--set", "model.width=4000000")) == 2
     assert "demo.toml: a trial of cascaded needs" in capsys.readouterr().err
     assert not (empty_home / "studies" / "demo" / "ledger.jsonl").exists()
+
+
+def test_a_study_that_was_started_before_is_found_by_its_name(
+    empty_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = empty_home / "studies" / "mine" / "study.toml"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("")
+    assert find("mine", empty_home) == kept
+    for name in ("mine", "mine.toml"):
+        with pytest.raises(InputError, match="no such file"):
+            find(name, None if name == "mine" else empty_home)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        find("mine", empty_home)
 
 
 @pytest.mark.parametrize("words", [(), ("nothing",), ("query", "worst", "demo"), ("plan",), ("plan", "demo", "--fast")])

@@ -1,14 +1,13 @@
 """One Ray for all runs of a file, and a trial that takes a second."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.sweep import cluster
 from orchestrator.workloads.base import Place
 from orchestrator.workloads.crl import Spec
+from tests.orchestrator.local_ray import local_ray
 
 SMALL: dict[str, Any] = {
     "env": {"kind": "point", "layout": "open", "episode_length": 20},
@@ -34,19 +33,8 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def ray_here():
-    cluster.configure()
-    import ray
-
-    ray.init(
-        address="local",
-        num_cpus=6,
-        include_dashboard=False,
-        object_store_memory=cluster.OBJECT_STORE,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
-    yield
-    ray.shutdown()
+    with local_ray(cpus=6):
+        yield
 
 
 @pytest.fixture

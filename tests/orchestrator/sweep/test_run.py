@@ -1,7 +1,6 @@
 """Sweeps end to end in one Ray: what runs, what does not, and what the ledger, the spools and MLflow have of it."""
 
 import json
-import logging
 import os
 import shutil
 import socket
@@ -21,6 +20,7 @@ from orchestrator.record.tracking import uri_of
 from orchestrator.study.spec import Study
 from orchestrator.sweep import cluster
 from orchestrator.sweep.run import resume, start
+from tests.orchestrator.local_ray import local_ray
 
 WORKLOAD = "tests.orchestrator.sweep_workload"
 LR = {"optim.lr": [0.1, 0.2, 0.3]}
@@ -29,19 +29,8 @@ LR = {"optim.lr": [0.1, 0.2, 0.3]}
 @pytest.fixture(scope="module", autouse=True)
 def ray_here():
     """One Ray for the whole file: starting one takes longer than the sweeps."""
-    cluster.configure()
-    import ray
-
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=cluster.OBJECT_STORE,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
-    yield
-    ray.shutdown()
+    with local_ray(cpus=2):
+        yield
 
 
 @pytest.fixture(scope="module")
