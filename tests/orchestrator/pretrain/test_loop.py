@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from orchestrator.errors import Diverged
-from orchestrator.pretrain.checkpoint import load_state
 from orchestrator.pretrain.loop import rate
 from orchestrator.pretrain.sequences import Pass, Stream
+from orchestrator.pretrain.sharded import read_network
 from orchestrator.pretrain.spec import TrainSpec
 from orchestrator.pretrain.tokens import prepare
 
@@ -21,9 +21,9 @@ def tokens_of(trial, cache):
 
 
 def final_network(trial, folder):
-    (file,) = folder.glob("checkpoints/step-*/state.pt")
+    (checkpoint,) = folder.glob("checkpoints/step-*")
     network = trial.model.build(trial.topology)
-    network.load_state_dict(load_state(file)["network"])
+    read_network(checkpoint, network)
     return network
 
 
@@ -199,6 +199,8 @@ def test_the_first_weight_that_is_not_finite_is_named(trial, run, tmp_path, cach
         {},
         Workers.here(),
         Checkpoints(tmp_path, {}),
+        flops=1.0,
+        estimated={},
     )
     with pytest.raises(Diverged, match=r"the weight stack.blocks.1.feed_forward.down.weight is not finite at step 1"):
         next(loop.rows())
