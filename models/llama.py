@@ -1,18 +1,24 @@
 """The LLaMA decoder, as its figure: embedding, blocks, final norm, head.
 
-A block returns what it adds to the stream and has no identity of its own; `Stack` decides how blocks are connected. So
-the baseline and every topology share all lines of this file.
+A block returns what it adds to the stream and has no identity of its own; `Stack` decides how blocks are connected, or
+`ModuleStack` how their modules are. So the baseline and every topology share all lines of this file.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention, silu
 
 from models.llama_spec import LlamaSpec
-from models.stack import Stack
+from models.modules import ModuleStack
+from models.stack import Stack, Topology
 from models.topology.base import TopologySpec
+from models.topology.cascaded import Spec as Cascaded
+
+Part = Literal["block", "attention", "feed_forward", "values"]
 
 
 def rotation(length: int, features: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -76,14 +82,23 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(spec.width, eps=spec.norm_eps)
         self.feed_forward = FeedForward(spec.width, spec.ffn_width)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, first: Tensor | None = None) -> Tensor:
-        attended: Tensor = self.attention(self.attention_norm(x), cos, sin, first)
-        out: Tensor = attended + self.feed_forward(self.feed_forward_norm(x + attended))
-        return out
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, first: Tensor | None = None, *, part: Part = "block"
+    ) -> Tensor:
+        """(batch, length, width) to the same; or what one module of the block returns, or the values it takes from x.
 
-    def values(self, x: Tensor) -> Tensor:
-        """What attention takes from x, before it is split over heads: (batch, length, width)."""
-        out: Tensor = self.attention.value(self.attention_norm(x))
+        All go through this one method, which is where torch.compile and FSDP take hold of a block.
+        """
+        if part == "values":  # of attention, before they are split over heads
+            values: Tensor = self.attention.value(self.attention_norm(x))
+            return values
+        if part == "feed_forward":
+            return self._fed(x)
+        attended: Tensor = self.attention(self.attention_norm(x), cos, sin, first)
+        return attended if part == "attention" else attended + self._fed(x + attended)
+
+    def _fed(self, x: Tensor) -> Tensor:
+        out: Tensor = self.feed_forward(self.feed_forward_norm(x))
         return out
 
 
@@ -95,7 +110,12 @@ class Llama(nn.Module):
         self.spec = spec
         self.embedding = nn.Embedding(spec.vocab_size, spec.width)
         blocks = [Block(spec) for _ in range(spec.depth)]
-        self.stack = Stack(blocks, topology, width=spec.width, returns="branch", checkpoint=checkpoint)
+        self.stack: Stack | ModuleStack
+        if spec.granularity == "block":
+            self.stack = Stack(blocks, topology, width=spec.width, returns="branch", checkpoint=checkpoint)
+        else:
+            outer = topology if spec.granularity == "both" else Cascaded()
+            self.stack = ModuleStack(blocks, outer, topology, width=spec.width, checkpoint=checkpoint)
         self.norm = nn.RMSNorm(spec.width, eps=spec.norm_eps)
         self.head = nn.Linear(spec.width, spec.vocab_size, bias=False)
         for module in self.modules():
@@ -105,9 +125,15 @@ class Llama(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         spec = self.spec
         cos, sin = rotation(tokens.shape[1], spec.width // spec.heads, spec.rope_base, tokens.device)
-        x, first = self.embedding(tokens), self.stack.blocks[0]
-        assert isinstance(first, Block)
-        shared = (first.values(x),) if spec.value_residual else ()
+        x = self.embedding(tokens)
+        shared = (self.stack.blocks[0](x, cos, sin, part="values"),) if spec.value_residual else ()
         h = self.stack(x, cos, sin, *shared)  # (batch, length, width)
         logits: Tensor = self.head(self.norm(h))
         return logits
+
+    def topologies(self) -> dict[str, Topology]:
+        """The topologies by the name of what they connect: "decoder" its blocks, "ffn" its feed-forward networks."""
+        if isinstance(self.stack, Stack):
+            return {"decoder": self.stack.topology}
+        outer = {"decoder": self.stack.topology} if self.spec.granularity == "both" else {}
+        return outer | {"ffn": self.stack.ffn_topology}

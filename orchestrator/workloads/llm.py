@@ -52,7 +52,7 @@ class Spec(TrialSpec):
     def estimate(self) -> Estimate:
         """Parameters are exact; FLOPs are those of training on full sequences; memory and disk follow by formula."""
         model, train = self.model, self.train
-        params, mixing = model.num_params(), self.topology.num_coefficients(model.depth, model.width)
+        params, mixing = model.num_params(), model.num_coefficients(self.topology)
         state = (params + mixing) * (1 + self.optim.state_numbers()) * 4  # bytes: weights and what the optimizer keeps
         tokens = (train.micro_batch or train.batch) * self.text.sequence
         activations = model.activation_bytes(
@@ -96,7 +96,7 @@ class Spec(TrialSpec):
             self.optim.build(network),
             Stream(split.train, self.text.sequence, self.text.packing, self.seed),
             Pass(split.held_out, self.text.sequence, self.text.packing),
-            {"decoder": network.stack.topology},
+            network.topologies(),
             workers,
             Checkpoints(place.folder / "checkpoints", {"trial": self.model_dump(mode="json"), "text": split.key}),
         )
