@@ -1,0 +1,212 @@
+"""A decoder cut into pipeline stages, one for each worker: the step, the held-out loss and the gradient's length.
+
+Worker r runs stage r % S of replica r // S, so neighbouring stages are neighbouring workers, and replicas of the whole
+pipeline share a batch as workers without stages do. The gradient is that of one process: the caller scales the summed
+loss, and micro-batches, stages and replicas add up.
+
+`torch.distributed.pipelining` orders a step: 1F1B, or GPipe where there are fewer micro-batches than stages. Its
+receive buffers are laid out once, so all micro-batches have one shape. Its own inference of shapes would run every
+block once more, and is avoided by telling them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.nn.functional import cross_entropy, pad
+
+from models.llama import Llama
+from models.pipeline import Stage
+from models.stages import cuts
+from models.wiring import Wiring
+from orchestrator.errors import InputError
+from orchestrator.pretrain.parallel import Workers
+from orchestrator.pretrain.sequences import PAD
+
+
+class Mixed(nn.Module):
+    """Forward alone under bfloat16 autocast: the schedule runs backward too, which must not be."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self.stage = stage
+
+    def forward(self, *received: Tensor) -> Tensor | tuple[Tensor, ...]:
+        with torch.autocast(received[0].device.type, torch.bfloat16):
+            left: Tensor | tuple[Tensor, ...] = self.stage(*received)
+            return left
+
+
+class Pipeline:
+    """This worker's stage of `network`, and what training takes from all stages together.
+
+    Every worker makes one from a network of the same weights, calls the same methods in the same order, and gives the
+    windows of its replica: all its stages the same.
+
+    Attributes:
+        stage: what this worker trains and saves; every parameter has its name in the whole network.
+        replicas: its Workers are this worker's pipeline among all.
+
+    Args:
+        network: the whole decoder, in its precision; its other stages are given up.
+        stages: how many of the workers make one pipeline.
+        rows, length: the size of a micro-batch: sequences, and predictions in each.
+        mixed: forward under bfloat16 autocast.
+
+    Raises:
+        InputError: `stages` does not divide the workers.
+        ValueError: more stages than blocks.
+    """
+
+    def __init__(
+        self, network: Llama, workers: Workers, stages: int, *, rows: int, length: int, mixed: bool = False
+    ) -> None:
+        if workers.count % stages:
+            raise InputError(f"{workers.count} workers are no multiple of the {stages} pipeline stages")
+        self.workers, self.stages, self.rows, self.length = workers, stages, rows, length
+        self.index = workers.rank % stages
+        self.replicas = replace(workers, rank=workers.rank // stages, count=workers.count // stages)
+        wiring = getattr(network.stack.topology, "wiring", None)
+        edges = wiring.edges if isinstance(wiring, Wiring) else ()
+        first, last = cuts(len(network.stack.blocks), stages, edges)[self.index :][:2]
+        self.stage = Stage(network, first, last).to(workers.device)
+        self.coefficients = [*self.stage.stack.topology.parameters()]
+        shared = {id(p) for p in self.coefficients}
+        self.own = [p for p in self.stage.parameters() if id(p) not in shared]
+        self.dtype = self.own[0].dtype
+        self.forward: nn.Module = Mixed(self.stage) if mixed else self.stage
+        mesh = init_device_mesh(workers.device.type, (self.replicas.count, stages), mesh_dim_names=("replica", "stage"))
+        self.twins, self.line = mesh.get_all_groups()  # this stage of all replicas, and all stages of this replica
+        self.schedule: ScheduleGPipe | Schedule1F1B | None = None
+        self.micro_batches = 0  # of the schedule
+        self.scale = 1.0
+        self.loss = torch.zeros(())
+
+    @property
+    def is_first(self) -> bool:
+        return self.index == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.index == self.stages - 1
+
+    def step(self, parts: Sequence[Tensor], scale: float) -> Tensor:
+        """Forward and backward: `.grad`, None before, becomes the gradient of scale * the summed loss of all replicas.
+
+        Args:
+            parts: micro-batches of windows (sequences, predictions + 1) int64, PAD = -1 beyond a sequence's end, on
+                the device; none larger than (rows, length + 1).
+
+        Returns:
+            The summed loss of all replicas, on every worker.
+        """
+        windows = torch.cat([self._whole(part) for part in parts])
+        if self.schedule is None or len(parts) != self.micro_batches:
+            self.schedule, self.micro_batches = self._schedule(len(parts)), len(parts)
+        self.scale, self.loss = scale, torch.zeros((), device=windows.device)
+        inputs = (windows[:, :-1].clamp(min=0),) if self.is_first else ()
+        try:
+            self.schedule.step(*inputs, target=windows[:, 1:] if self.is_last else None, return_outputs=False)
+        except BaseException as error:
+            self.schedule = None  # it holds states and losses of the step that failed
+            self.stage.zero_grad()
+            raise _cause(error) from None
+        self._share()
+        return self.workers.total(self.loss)
+
+    def _whole(self, part: Tensor) -> Tensor:
+        """The part in the size of all: (rows, length + 1)."""
+        rows, columns = self.rows - part.shape[0], self.length + 1 - part.shape[1]
+        if rows < 0 or columns < 0:
+            raise ValueError(f"a micro-batch of {tuple(part.shape)} is larger than {(self.rows, self.length + 1)}")
+        return pad(part, (0, columns, 0, rows), value=PAD)
+
+    def _schedule(self, micro_batches: int) -> ScheduleGPipe | Schedule1F1B:
+        tokens = torch.empty(self.rows, self.length, dtype=torch.int64, device="meta")
+        logits = torch.empty(self.rows, self.length, self.stage.spec.vocab_size, device="meta")
+        stage = PipelineStage(
+            self.forward,
+            self.index,
+            self.stages,
+            self.workers.device,
+            input_args=(tokens,) if self.is_first else self._passed(self.stage.link.entering, self.rows, self.length),
+            output_args=(logits,) if self.is_last else self._passed(self.stage.link.leaving, self.rows, self.length),
+            group=self.line,
+        )
+        kind = Schedule1F1B if micro_batches >= self.stages else ScheduleGPipe
+        return kind(stage, micro_batches, self._scaled_loss, scale_grads=False)  # by default it takes the parts' mean
+
+    def _passed(self, count: int, rows: int, length: int) -> tuple[Tensor, ...]:
+        """What `count` tensors between stages look like. Only those that require a gradient get one sent back."""
+        shape = self.stage.link.shape(rows, length)
+        return tuple(torch.empty(shape, dtype=self.dtype, device="meta", requires_grad=True) for _ in range(count))
+
+    def _scaled_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        flat = logits.flatten(0, 1).float()
+        loss = cross_entropy(flat, targets.flatten(), ignore_index=PAD, reduction="sum")
+        self.loss += loss.detach()
+        return loss * self.scale
+
+    def _share(self) -> None:
+        """Add up what stages, and what replicas, have of a gradient in common."""
+        for coefficient in self.coefficients:
+            if coefficient.grad is None:
+                coefficient.grad = torch.zeros_like(coefficient)
+            self.workers.total(coefficient.grad)
+        if self.replicas.count > 1:
+            for parameter in self.own:
+                dist.all_reduce(parameter.grad, group=self.twins)
+
+    @torch.no_grad()
+    def evaluate(self, parts: Sequence[Tensor]) -> Tensor:
+        """The summed loss of all replicas, on every worker, from micro-batches of any number and sizes."""
+        self.loss = torch.zeros((), device=self.workers.device)
+        sending: list[dist.Work | None] = []
+        for part in parts:
+            left = self.forward(*self._receive(part))
+            for work in sending:
+                assert work is not None  # this worker is of the group
+                work.wait()
+            if isinstance(left, Tensor):
+                self._scaled_loss(left, part[:, 1:])
+            else:
+                sending = [dist.isend(h, group=self.line, group_dst=self.index + 1) for h in left]
+        for work in sending:
+            assert work is not None
+            work.wait()
+        return self.workers.total(self.loss)
+
+    def _receive(self, part: Tensor) -> list[Tensor]:
+        """What this stage's forward takes of a micro-batch."""
+        if self.is_first:
+            return [part[:, :-1].clamp(min=0)]
+        rows, columns = part.shape
+        passed = self._passed(self.stage.link.entering, rows, columns - 1)
+        states = [torch.empty_like(h, device=self.workers.device) for h in passed]
+        for h in states:
+            dist.recv(h, group=self.line, group_src=self.index - 1)
+        return states
+
+    def gradient_norm(self) -> Tensor:
+        """The length of the whole network's gradient, float32: every stage's own, and once the topology's."""
+        total = _square(self.own, self.workers.device)
+        dist.all_reduce(total, group=self.line)
+        return (total + _square(self.coefficients, self.workers.device)).sqrt()
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What went wrong in a stage, which the schedule wraps in a RuntimeError of many lines."""
+    return error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+
+
+def _square(parameters: Sequence[Tensor], device: torch.device) -> Tensor:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros((), device=device)
+    return nn.utils.get_total_norm(gradients, foreach=True).float().square()
