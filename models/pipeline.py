@@ -114,7 +114,7 @@ class Sums(Link):
         return states[-1]
 
 
-class Together(Link):
+class AllStreams(Link):
     """Hyper-connections: all streams are passed on in one tensor."""
 
     entering = leaving = 1
@@ -145,10 +145,10 @@ def link(topology: Topology, width: int, first: int, last: int) -> Link:
     if isinstance(topology, Mix):
         return Sums(topology, width, first, last)
     assert isinstance(topology, Streams)
-    return Together(topology, width, first, last)
+    return AllStreams(topology, width, first, last)
 
 
-class Part(nn.Module):
+class StackPart(nn.Module):
     """The stage's share of a `Stack`: some blocks under their numbers in the whole, and the whole topology."""
 
     def __init__(self, blocks: dict[str, nn.Module], topology: Topology) -> None:
@@ -173,7 +173,7 @@ class Stage(nn.Module):
         stack, depth = network.stack, len(network.stack.blocks)
         self.spec, self.checkpoint = network.spec, stack.checkpoint
         self.embedding = network.embedding if first == 0 else None
-        self.stack = Part({str(number): stack.blocks[number] for number in range(first, last)}, stack.topology)
+        self.stack = StackPart({str(number): stack.blocks[number] for number in range(first, last)}, stack.topology)
         self.norm = network.norm if last == depth else None
         self.head = network.head if last == depth else None
         self.link = link(stack.topology, network.spec.width, first, last)
@@ -187,3 +187,7 @@ class Stage(nn.Module):
             return left
         logits: Tensor = self.head(self.norm(self.link.finish(left)))
         return logits
+
+    def topologies(self) -> dict[str, Topology]:
+        """As of the whole network."""
+        return {"decoder": self.stack.topology}

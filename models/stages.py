@@ -21,6 +21,8 @@ def check_stages(model: LlamaSpec, topology: TopologySpec, stages: int) -> None:
         raise ValueError(f"{stages} pipeline stages need as many blocks, the network has {model.depth}")
     if stages == 1:
         return
+    if model.granularity != "block":
+        raise ValueError(f"granularity {model.granularity!r} cannot be cut into pipeline stages, only 'block' can")
     if model.value_residual:
         raise ValueError("value_residual: all blocks read the first one's values, which pipeline stages do not pass on")
     if not isinstance(topology, WiredSpec | HyperConnections | Constrained):
@@ -33,8 +35,8 @@ def check_stages(model: LlamaSpec, topology: TopologySpec, stages: int) -> None:
 def cuts(depth: int, stages: int, edges: Sequence[int] = ()) -> list[int]:
     """c_0 .. c_S: stages differ by one block at most, and the last, which has the head, is none of the longer.
 
-    `edges` 0 .. K of a sparse topology are kept to where the longest stage grows no longer by it: a cut at an edge
-    passes one state less, and segments stay whole.
+    With `edges` 0 .. K of a sparse topology, cuts move to the nearest ones where the longest stage grows no longer by
+    it: segments stay whole, and one state less is passed on.
 
     Raises:
         ValueError: more stages than blocks.

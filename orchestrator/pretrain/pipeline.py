@@ -166,20 +166,16 @@ class Pipeline:
     @torch.no_grad()
     def evaluate(self, parts: Sequence[Tensor]) -> Tensor:
         """The summed loss of all replicas, on every worker, from micro-batches of any number and sizes."""
-        self.loss = torch.zeros((), device=self.workers.device)
-        sending: list[dist.Work | None] = []
+        self.loss = torch.zeros((), dtype=torch.float64, device=self.workers.device)
+        sending: list[dist.Work] = []
         for part in parts:
             left = self.forward(*self._receive(part))
-            for work in sending:
-                assert work is not None  # this worker is of the group
-                work.wait()
+            _wait(sending)
             if isinstance(left, Tensor):
                 self._scaled_loss(left, part[:, 1:])
             else:
-                sending = [dist.isend(h, group=self.line, group_dst=self.index + 1) for h in left]
-        for work in sending:
-            assert work is not None
-            work.wait()
+                sending = _send(left, self.line, self.index + 1)
+        _wait(sending)
         return self.workers.total(self.loss)
 
     def _receive(self, part: Tensor) -> list[Tensor]:
@@ -195,18 +191,26 @@ class Pipeline:
 
     def gradient_norm(self) -> Tensor:
         """The length of the whole network's gradient, float32: every stage's own, and once the topology's."""
-        total = _square(self.own, self.workers.device)
+        total = self._square(self.own)
         dist.all_reduce(total, group=self.line)
-        return (total + _square(self.coefficients, self.workers.device)).sqrt()
+        return (total + self._square(self.coefficients)).sqrt()
+
+    def _square(self, parameters: Sequence[Tensor]) -> Tensor:
+        """The squared length of their gradients, where they are bfloat16 too."""
+        norms = [torch.linalg.vector_norm(p.grad, dtype=torch.float32) for p in parameters if p.grad is not None]
+        return torch.stack(norms).square().sum() if norms else torch.zeros((), device=self.workers.device)
+
+
+def _send(states: Sequence[Tensor], group: dist.ProcessGroup, stage: int) -> list[dist.Work]:
+    works = (dist.isend(h, group=group, group_dst=stage) for h in states)
+    return [work for work in works if work is not None]
+
+
+def _wait(works: Sequence[dist.Work]) -> None:
+    for work in works:
+        work.wait()
 
 
 def _cause(error: BaseException) -> BaseException:
     """What went wrong in a stage, which the schedule wraps in a RuntimeError of many lines."""
     return error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
-
-
-def _square(parameters: Sequence[Tensor], device: torch.device) -> Tensor:
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    if not gradients:
-        return torch.zeros((), device=device)
-    return nn.utils.get_total_norm(gradients, foreach=True).float().square()
