@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from models.optim.parts import Shape
 from models.spec import Spec
 from models.topology.base import TopologySpec
 
@@ -76,6 +77,17 @@ class LlamaSpec(Spec):
         """Trained numbers that the topology adds."""
         networks = 2 if self.granularity == "both" else 1
         return networks * topology.num_coefficients(self.depth, self.width)
+
+    def shapes(self, topology: TopologySpec) -> tuple[Shape, ...]:
+        """All trained parameters, the topology's among them, as `num_params` and `num_coefficients` count them."""
+        return (
+            Shape((self.vocab_size, self.width), "table", 2),  # embedding, head
+            Shape((self.width, self.width), "matrix", 4 * self.depth),  # query, key, value, out
+            Shape((self.ffn_width, self.width), "matrix", 2 * self.depth),  # gate, up
+            Shape((self.width, self.ffn_width), "matrix", self.depth),  # down
+            Shape((self.width,), "vector", 2 * self.depth + 1),  # norms
+            Shape((self.num_coefficients(topology),), "topology"),
+        )
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations to train on one token of a sequence of `length`, forward and backward.

@@ -39,6 +39,7 @@ class Spec(TrialSpec):
     @model_validator(mode="after")
     def _check(self) -> Spec:
         self.topology.check(self.model.depth)
+        self.optim.check(self.model.shapes(self.topology))
         if self.text.tokenizer == "bpe" and self.model.vocab_size < BPE_ALPHABET:
             raise ValueError(
                 f"model.vocab_size {self.model.vocab_size} is below {BPE_ALPHABET}, the fewest that tokenizer 'bpe' has"
@@ -53,7 +54,8 @@ class Spec(TrialSpec):
         """Parameters are exact; FLOPs are those of training on full sequences; memory and disk follow by formula."""
         model, train = self.model, self.train
         params, mixing = model.num_params(), model.num_coefficients(self.topology)
-        state = (params + mixing) * (1 + self.optim.state_numbers()) * 4  # bytes: weights and what the optimizer keeps
+        kept = self.optim.state_numbers(model.shapes(self.topology))
+        state = (params + mixing + kept) * 4  # bytes: weights and what the optimizer keeps
         tokens = (train.micro_batch or train.batch) * self.text.sequence
         activations = model.activation_bytes(
             bfloat16=train.precision == "bf16-mixed", checkpoint=train.activation_checkpointing
