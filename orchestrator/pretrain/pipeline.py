@@ -148,8 +148,7 @@ class Pipeline:
         return tuple(torch.empty(shape, dtype=self.dtype, device="meta", requires_grad=True) for _ in range(count))
 
     def _scaled_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        flat = logits.flatten(0, 1).float()
-        loss = cross_entropy(flat, targets.flatten(), ignore_index=PAD, reduction="sum")
+        loss = _loss(logits, targets)
         self.loss += loss.detach()
         return loss * self.scale
 
@@ -165,18 +164,22 @@ class Pipeline:
 
     @torch.no_grad()
     def evaluate(self, parts: Sequence[Tensor]) -> Tensor:
-        """The summed loss of all replicas, on every worker, from micro-batches of any number and sizes."""
-        self.loss = torch.zeros((), dtype=torch.float64, device=self.workers.device)
+        """The summed loss of each of this replica's micro-batches: (parts) float64, on all its stages.
+
+        Replicas need not have as many, and sizes may differ: here nothing is laid out before.
+        """
+        losses = torch.zeros(len(parts), dtype=torch.float64, device=self.workers.device)
         sending: list[dist.Work] = []
-        for part in parts:
+        for number, part in enumerate(parts):
             left = self.forward(*self._receive(part))
             _wait(sending)
             if isinstance(left, Tensor):
-                self._scaled_loss(left, part[:, 1:])
+                losses[number] = _loss(left, part[:, 1:])
             else:
                 sending = _send(left, self.line, self.index + 1)
         _wait(sending)
-        return self.workers.total(self.loss)
+        dist.all_reduce(losses, group=self.line)
+        return losses
 
     def _receive(self, part: Tensor) -> list[Tensor]:
         """What this stage's forward takes of a micro-batch."""
@@ -199,6 +202,12 @@ class Pipeline:
         """The squared length of their gradients, where they are bfloat16 too."""
         norms = [torch.linalg.vector_norm(p.grad, dtype=torch.float32) for p in parameters if p.grad is not None]
         return torch.stack(norms).square().sum() if norms else torch.zeros((), device=self.workers.device)
+
+
+def _loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Summed over (sequences, length) tokens, those of PAD left out."""
+    flat = logits.flatten(0, 1).float()
+    return cross_entropy(flat, targets.flatten(), ignore_index=PAD, reduction="sum")
 
 
 def _send(states: Sequence[Tensor], group: dist.ProcessGroup, stage: int) -> list[dist.Work]:

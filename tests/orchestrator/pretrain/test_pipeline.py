@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from pydantic import TypeAdapter
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.nn.functional import cross_entropy
 
 from models.llama_spec import LlamaSpec
@@ -19,7 +20,7 @@ from orchestrator.kinds import AnyTopology
 from orchestrator.pretrain.parallel import Workers
 from orchestrator.pretrain.pipeline import Pipeline
 
-WORKER = Path(__file__).with_name("pipeline_worker.py")
+WORKERS = Path(__file__).with_name("pipeline_workers.py")
 COUNT = 4
 MODEL = {"width": 16, "ffn_width": 24, "depth": 6, "heads": 2, "vocab_size": 40, "init_std": 0.2}
 SPARSE = {"kind": "ancre-sparse", "segment": 2, "temperature": 1.0}
@@ -65,17 +66,9 @@ def found(tmp_path_factory) -> dict[str, list[dict]]:
     folder = tmp_path_factory.mktemp("pipeline")
     CASES["ancre, 4 stages"]["save"] = str(folder / "checkpoint")
     arguments = {"count": COUNT, "meeting": str(folder / "meeting"), "folder": str(folder), "cases": CASES}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", WORKER, json.dumps(arguments | {"rank": rank})],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(COUNT)
-    ]
-    answers = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0] * COUNT, answers
+    command = [sys.executable, "-W", "error", WORKERS, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
     return {name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(COUNT)] for name in CASES}
 
 
@@ -135,13 +128,17 @@ def test_a_failed_step_leaves_nothing_behind(found):
 
 
 def test_a_checkpoint_of_stages_loads_into_one_network(found):
+    """Weights and the optimizer's moments, by name."""
     network = LlamaSpec(**MODEL).build(Ancre(temperature=1.0))
-    state = network.state_dict()
+    options = StateDictOptions(flatten_optimizer_state_dict=True)
+    network_state, optimizer_state = get_state_dict(network, torch.optim.AdamW(network.parameters()), options=options)
+    state = network_state | {name: value for name, value in optimizer_state.items() if name.endswith("exp_avg")}
     with warnings.catch_warnings(action="ignore"):  # that this is one process
         dcp.load(state, checkpoint_id=CASES["ancre, 4 stages"]["save"], no_dist=True)
     for stage in found["ancre, 4 stages"]:
         for parameter, p in stage["weights"].items():
             assert torch.equal(state[parameter], p), parameter
+            assert torch.equal(state[f"state.{parameter}.exp_avg"], stage["moments"][parameter]), parameter
 
 
 def test_stages_that_do_not_divide_the_workers_are_refused():

@@ -1,8 +1,9 @@
-"""Trains small decoders as one of several workers of a pipeline: `pipeline_worker.py JSON`."""
+"""Trains small decoders in the workers of a pipeline, which are forks of this: `pipeline_workers.py JSON`."""
 
 import json
 import os
 import sys
+import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,11 +11,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from pydantic import TypeAdapter
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
 from models.llama_spec import LlamaSpec
 from orchestrator.kinds import AnyTopology
 from orchestrator.pretrain.parallel import Workers
 from orchestrator.pretrain.pipeline import Pipeline
+
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
 def train(case: dict, workers: Workers) -> dict:
@@ -38,10 +42,13 @@ def train(case: dict, workers: Workers) -> dict:
         optimizer.step()
         optimizer.zero_grad()
     parts = [torch.tensor(part) for part in case["steps"][0]]
-    found["held_out"] = pipeline.evaluate(parts[replicas.rank :: replicas.count]).item()
+    losses = pipeline.evaluate(parts[replicas.rank :: replicas.count])
+    found["held_out"] = workers.total(losses.sum() / pipeline.stages).item()
     found["weights"] = {name: p.detach() for name, p in stage.named_parameters()}
     if case["save"]:
-        dcp.save(stage.state_dict(), checkpoint_id=case["save"])
+        network_state, optimizer_state = get_state_dict(stage, optimizer, options=FLAT)
+        dcp.save(network_state | optimizer_state, checkpoint_id=case["save"])
+        found["moments"] = {name: optimizer.state[p]["exp_avg"] for name, p in stage.named_parameters()}
     return found
 
 
@@ -63,7 +70,7 @@ def failing(pipeline: Pipeline, parts: list[torch.Tensor]) -> str:
     return "nothing"
 
 
-def main(rank: int, count: int, meeting: str, folder: str, cases: dict[str, dict]) -> None:
+def work(rank: int, count: int, meeting: str, folder: str, cases: dict[str, dict]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=timedelta(seconds=60)
@@ -71,7 +78,24 @@ def main(rank: int, count: int, meeting: str, folder: str, cases: dict[str, dict
     for name, case in cases.items():
         torch.save(train(case, Workers.here()), Path(folder, f"{name}-{rank}.pt"))
     dist.barrier()
-    os._exit(0)  # gloo's threads outlive the groups, and now and then abort a Python that shuts down
+
+
+def main(count: int, **arguments) -> None:
+    """Forks the workers, which so import torch once."""
+    children = []
+    for rank in range(count):
+        child = os.fork()
+        if not child:
+            failed = 1
+            try:
+                work(rank, count, **arguments)
+                failed = 0
+            except Exception:
+                traceback.print_exc()
+            finally:
+                os._exit(failed)  # gloo's threads outlive the groups, and now and then abort a Python that shuts down
+        children.append(child)
+    sys.exit(any(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 
 
 if __name__ == "__main__":
