@@ -4,9 +4,9 @@ Worker r runs stage r % S of replica r // S, so neighbouring stages are neighbou
 pipeline share a batch as workers without stages do. The gradient is that of one process: the caller scales the summed
 loss, and micro-batches, stages and replicas add up.
 
-`torch.distributed.pipelining` orders a step: 1F1B, or GPipe where there are fewer micro-batches than stages. Its
-receive buffers are laid out once, so all micro-batches have one shape. Its own inference of shapes would run every
-block once more, and is avoided by telling them.
+`torch.distributed.pipelining` orders a step: 1F1B, or GPipe where there are fewer micro-batches than stages. It lays
+out, once, what every micro-batch of a step receives: so all have one shape, and memory for links grows with their
+number. Its own inference of shapes would run every block once more, and is avoided by telling them.
 """
 
 from __future__ import annotations
