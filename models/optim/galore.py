@@ -33,10 +33,10 @@ class Spec(OptimSpec):
     def check(self, shapes: Sequence[Shape]) -> None:
         if not any(self._projects(shape) for shape in shapes):
             sides = [min(shape.size) for shape in shapes if shape.part == "matrix"]
-            have = f"the largest smaller side is {max(sides)}" if sides else "there are none"
+            widest = f"the widest has {max(sides)}" if sides else "there are none"
             raise ValueError(
-                f"an optimizer with no matrix to project: rank = {self.rank} takes 2-D weights inside blocks whose "
-                f"smaller side exceeds it; {have}"
+                f"an optimizer with no matrix to project: rank {self.rank} should be below the smaller side of a 2-D "
+                f"weight inside a block; {widest}"
             )
 
     def state_numbers(self, shapes: Sequence[Shape]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,21 +23,17 @@ class Paired(torch.optim.Optimizer):
         rule: torch.optim.Optimizer,
         others: Sequence[dict[str, Any]],
         lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
+        betas: tuple[float, float],
     ) -> None:
-        plain = torch.optim.AdamW([group for group in others if group["params"]], lr=lr, betas=betas, fused=True)
-        self.rules = {"matrices": rule, "others": plain}
+        self.rules = {"matrices": rule}
+        if used := [group for group in others if group["params"]]:  # a linear network may consist of matrices alone
+            self.rules["others"] = torch.optim.AdamW(used, lr=lr, betas=betas, fused=True)
         groups = [group | {"rule": name} for name, rule in self.rules.items() for group in rule.param_groups]
         super().__init__(groups, {})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         for name, rule in self.rules.items():
             rule.state = self.state
             rule.param_groups = [group for group in self.param_groups if group["rule"] == name]
             rule.step()
-        return loss

@@ -141,6 +141,15 @@ def test_a_network_without_blocks_is_trained_or_refused_in_one_line(kind: str) -
         train(bare, spec.build(bare), steps=1)
 
 
+def test_a_network_of_block_matrices_alone_is_trained(kind: str) -> None:
+    torch.manual_seed(0)
+    spec, blocks = read(kind), nn.ModuleList([nn.Linear(8, 8, bias=False)])
+    spec.check(shapes(blocks))
+    before = loss(blocks[0]).item()
+    train(blocks[0], spec.build(blocks), steps=5)
+    assert loss(blocks[0]).item() < before
+
+
 def test_coefficients_do_not_decay(kind: str) -> None:
     net = network()
     optimizer = read(kind).build(net)
