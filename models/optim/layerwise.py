@@ -6,11 +6,11 @@ So there is one backward pass a step, and no clipping: the norm over all gradien
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from models.optim.rounding import local
@@ -24,20 +24,23 @@ class LayerwiseSteps:
     weights stay finite; `gradient_norm` tells.
 
     Args:
-        in_backward: step in the backward pass, by hooks; else in `step`, which keeps no more than the copies small that
-            `StochasticRounding` makes. Under DistributedDataParallel gradients are summed after the hooks run, so
-            there only False is right; sharded parameters (FSDP2) run theirs after the sum.
+        in_backward: parameters to step in the backward pass, by hooks; `step` steps the others. Only those belong here
+            whose gradient is then complete: sharded parameters (FSDP2) and all of a lone worker, but none that
+            DistributedDataParallel or the caller sums over workers.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, *, in_backward: bool) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, in_backward: Iterable[nn.Parameter] = ()) -> None:
         self.optimizer = optimizer
         self.group_of = {p: number for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
         self.norms: list[Tensor] = []
-        trained = [p for p in self.group_of if p.requires_grad] if in_backward else []
-        self.hooks = [p.register_post_accumulate_grad_hook(self._step) for p in trained]
+        self.hooks = [
+            p.register_post_accumulate_grad_hook(self._step)  # type: ignore[no-untyped-call]
+            for p in in_backward
+            if p.requires_grad
+        ]
 
     def step(self) -> None:
-        """Step the parameters that have a gradient left."""
+        """Step the parameters that have a gradient left, also one by one: `StochasticRounding` then copies no more."""
         for p in self.group_of:
             if p.grad is not None:
                 self._step(p)

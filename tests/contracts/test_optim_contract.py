@@ -72,7 +72,7 @@ def train(net: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
 
 
 def train_layerwise(net: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
-    layerwise = LayerwiseSteps(optimizer, in_backward=True)
+    layerwise = LayerwiseSteps(optimizer, net.parameters())
     for _ in range(steps):
         loss(net).backward()
     layerwise.detach()

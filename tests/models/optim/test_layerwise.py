@@ -42,7 +42,7 @@ class Watched:
 def test_gradients_exist_one_at_a_time(checkpoint):
     ordinary, layerwise = network(checkpoint=checkpoint), network(checkpoint=checkpoint)
     all_at_once, one_by_one = Watched(ordinary), Watched(layerwise)  # its hooks run before those that step
-    LayerwiseSteps(AdamW(lr=0.1).build(layerwise), in_backward=True)
+    LayerwiseSteps(AdamW(lr=0.1).build(layerwise), layerwise.parameters())
     backward(ordinary)
     backward(layerwise)
     sizes = [p.nbytes for p in ordinary.parameters()]
@@ -53,7 +53,7 @@ def test_gradients_exist_one_at_a_time(checkpoint):
 @pytest.mark.parametrize("in_backward", [True, False])
 def test_the_norm_is_that_of_all_gradients(in_backward):
     ordinary, layerwise = network(), network()
-    steps = LayerwiseSteps(AdamW(lr=0.1).build(layerwise), in_backward=in_backward)
+    steps = LayerwiseSteps(AdamW(lr=0.1).build(layerwise), layerwise.parameters() if in_backward else ())
     backward(ordinary)
     expected = nn.utils.get_total_norm(p.grad for p in ordinary.parameters())
     backward(layerwise)
@@ -65,7 +65,7 @@ def test_the_norm_is_that_of_all_gradients(in_backward):
 
 def test_norm_of_narrow_gradients_is_float32():
     net = network().bfloat16()
-    steps = LayerwiseSteps(AdamW(lr=0.1).build(net), in_backward=False)
+    steps = LayerwiseSteps(AdamW(lr=0.1).build(net))
     backward(net)
     squares = sum(p.grad.double().square().sum() for p in net.parameters())
     steps.step()
@@ -75,7 +75,7 @@ def test_norm_of_narrow_gradients_is_float32():
 def test_rates_are_those_of_the_groups_when_backward_runs():
     net = network()
     optimizer = AdamW(lr=0.1).build(net)
-    LayerwiseSteps(optimizer, in_backward=True)
+    LayerwiseSteps(optimizer, net.parameters())
     before = [p.detach().clone() for p in net.parameters()]
     for group in optimizer.param_groups:
         group["lr"] = 0.0
@@ -86,7 +86,7 @@ def test_rates_are_those_of_the_groups_when_backward_runs():
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_counts_as_zero(bad):
     net = network()
-    steps = LayerwiseSteps(AdamW(lr=0.1).build(net), in_backward=True)
+    steps = LayerwiseSteps(AdamW(lr=0.1).build(net), net.parameters())
     weight = net.stack.blocks[1].attention.out.weight
     weight.register_hook(lambda grad: torch.full_like(grad, bad))
     before, other = weight.detach().clone(), net.head.weight.detach().clone()
@@ -98,7 +98,7 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(bad):
 
 def test_detached_it_steps_no_more():
     net = network()
-    steps = LayerwiseSteps(AdamW(lr=0.1).build(net), in_backward=True)
+    steps = LayerwiseSteps(AdamW(lr=0.1).build(net), net.parameters())
     steps.detach()
     before = net.head.weight.detach().clone()
     backward(net)
@@ -114,8 +114,25 @@ def test_stochastic_rounding_widens_one_parameter_at_a_time(in_backward):
     optimizer.register_step_pre_hook(
         lambda opt, *_: widened.append(sum(p.numel() for g in opt.param_groups for p in g["params"]))
     )
-    steps = LayerwiseSteps(optimizer, in_backward=in_backward)
+    steps = LayerwiseSteps(optimizer, net.parameters() if in_backward else ())
     backward(net)
     steps.step()
     assert sorted(widened) == sorted(p.numel() for p in net.parameters())
     assert all(p.grad is None for p in net.parameters())
+
+
+def test_what_is_left_is_stepped_later_to_the_same_end():
+    ordinary, mixed = network(), network()
+    optimizer = AdamW(lr=0.1).build(ordinary)
+    coefficients = [*mixed.stack.topology.parameters()]
+    steps = LayerwiseSteps(AdamW(lr=0.1).build(mixed), mixed.stack.blocks.parameters())
+    for _ in range(3):
+        backward(ordinary)
+        optimizer.step()
+        optimizer.zero_grad()
+        backward(mixed)
+        assert all(p.grad is not None for p in coefficients)
+        steps.step()
+        assert all(p.grad is None for p in coefficients)
+    for p, q in zip(ordinary.parameters(), mixed.parameters(), strict=True):
+        assert torch.equal(p, q)
