@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import file_digest, sha256
@@ -46,6 +47,10 @@ class Shard(Spec):
     documents: int
     tokens: int
     blocks: tuple[tuple[int, int], ...]  # (documents, tokens) of each, in order
+
+    @property
+    def files(self) -> tuple[File, File]:
+        return self.tokens_file, self.starts_file
 
     @model_validator(mode="after")
     def _check_counts(self) -> Shard:
@@ -85,8 +90,7 @@ class Manifest(Spec):
 
     @property
     def files(self) -> list[File]:
-        shards = (*self.train.shards, *self.validation.shards)
-        return [file for shard in shards for file in (shard.tokens_file, shard.starts_file)]
+        return [file for side in (self.train, self.validation) for shard in side.shards for file in shard.files]
 
 
 def write(folder: Path, manifest: Manifest) -> None:
@@ -132,7 +136,7 @@ def check(folder: Path, manifest: Manifest, cache: Path) -> None:
     Raises:
         InputError: a file is missing, truncated or changed; it is named.
     """
-    stats = {file.name: _stat(folder, file) for file in manifest.files}
+    stats = check_sizes(folder, manifest.files)
     record = cache / "checked" / f"{sha256(f'{folder.resolve()} {manifest.checksum}'.encode()).hexdigest()[:16]}.json"
     try:
         known = json.loads(record.read_bytes())
@@ -148,8 +152,12 @@ def check(folder: Path, manifest: Manifest, cache: Path) -> None:
     replace(record, json.dumps(stats).encode())
 
 
+def check_sizes(folder: Path, files: Iterable[File]) -> dict[str, list[int]]:
+    """Size in bytes and time of change in ns of each. Raises InputError as `check`."""
+    return {file.name: _stat(folder, file) for file in files}
+
+
 def _stat(folder: Path, file: File) -> list[int]:
-    """Size in bytes and time of change in ns."""
     path = folder / file.name
     try:
         found = path.stat()

@@ -27,6 +27,7 @@ class Writer:
         self.folder, self.side, self.number, self.block = folder, side, number, block
         self.tokens: list[NDArray[Any]] = []  # of the shard that is collected
         self.lengths: list[NDArray[np.int64]] = []  # of its documents
+        self.size = 0  # its tokens
         (folder / side).mkdir(parents=True, exist_ok=True)
 
     def add(self, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> None:
@@ -34,6 +35,7 @@ class Writer:
         if lengths.size:
             self.tokens.append(tokens)
             self.lengths.append(lengths)
+            self.size += tokens.size
 
     def write(self) -> list[Shard]:
         """Write what was collected, as one shard; as none where there is nothing."""
@@ -48,7 +50,7 @@ class Writer:
             tokens=int(starts[-1]),
             blocks=tuple(self._blocks(starts)),
         )
-        self.tokens, self.lengths, self.number = [], [], self.number + 1
+        self.tokens, self.lengths, self.size, self.number = [], [], 0, self.number + 1
         return [shard]
 
     def _blocks(self, starts: NDArray[np.int64]) -> list[tuple[int, int]]:
