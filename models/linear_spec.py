@@ -6,7 +6,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from models.optim.parts import Shape
 from models.spec import Spec
+from models.topology.base import TopologySpec
 
 
 class LinearSpec(Spec):
@@ -26,6 +28,11 @@ class LinearSpec(Spec):
     def num_params(self) -> int:
         """Trained numbers, topology excluded."""
         return self.depth * self.width**2
+
+    def shapes(self, topology: TopologySpec) -> tuple[Shape, ...]:
+        """All trained parameters, the topology's among them."""
+        weights = Shape((self.width, self.width), "matrix", self.depth)
+        return (weights, Shape((topology.num_coefficients(self.depth, self.width),), "topology"))
 
     def flops(self) -> float:
         """Of one step, forward and backward: the d samples of X = I through K maps, three products each."""

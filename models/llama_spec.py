@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from models.optim.parts import Shape
 from models.spec import Spec
 from models.topology.base import TopologySpec
 
@@ -42,6 +43,9 @@ class LlamaSpec(Spec):
     init_std: float = Field(default=0.02, gt=0)
     # Every attention averages its values with the first block's (2410.17897). Dumped, and so hashed, only where set.
     value_residual: bool = Field(default=False, exclude_if=lambda on: not on)
+    # Which states the topology connects (paper, Table 1): inputs of blocks, of feed-forward networks, or of both, each
+    # with coefficients of its own; models/modules.py. Dumped only where it is not "block".
+    granularity: Literal["block", "ffn", "both"] = Field(default="block", exclude_if=lambda value: value == "block")
 
     @model_validator(mode="before")
     @classmethod
@@ -69,6 +73,22 @@ class LlamaSpec(Spec):
         block = 4 * self.width**2 + 3 * self.width * self.ffn_width + 2 * self.width
         return 2 * self.vocab_size * self.width + self.depth * block + self.width
 
+    def num_coefficients(self, topology: TopologySpec) -> int:
+        """Trained numbers that the topology adds."""
+        networks = 2 if self.granularity == "both" else 1
+        return networks * topology.num_coefficients(self.depth, self.width)
+
+    def shapes(self, topology: TopologySpec) -> tuple[Shape, ...]:
+        """All trained parameters, the topology's among them, as `num_params` and `num_coefficients` count them."""
+        return (
+            Shape((self.vocab_size, self.width), "table", 2),  # embedding, head
+            Shape((self.width, self.width), "matrix", 4 * self.depth),  # query, key, value, out
+            Shape((self.ffn_width, self.width), "matrix", 2 * self.depth),  # gate, up
+            Shape((self.width, self.ffn_width), "matrix", self.depth),  # down
+            Shape((self.width,), "vector", 2 * self.depth + 1),  # norms
+            Shape((self.num_coefficients(topology),), "topology"),
+        )
+
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations to train on one token of a sequence of `length`, forward and backward.
 
@@ -84,14 +104,15 @@ class LlamaSpec(Spec):
         """Bytes that the blocks keep per token for the backward pass.
 
         A block keeps 11 tensors of the width (norms 2 + 2, their outputs 2, q, k, v, attention twice) and 4 of the FFN
-        width, float32; under bfloat16 autocast the norms' 4 stay float32. Recomputing keeps the blocks' inputs, and one
-        block at a time.
+        width, float32; under bfloat16 autocast the norms' 4 stay float32. Recomputing keeps what blocks read, or what
+        their two modules read where the topology connects modules, and one block at a time.
         """
         if bfloat16:
             block = (4 * 4 + 10 * 2) * self.width + 4 * 2 * self.ffn_width
         else:
             block = 11 * 4 * self.width + 4 * 4 * self.ffn_width
-        return self.depth * 4 * self.width + block if checkpoint else self.depth * block
+        states = self.depth * (1 if self.granularity == "block" else 2)
+        return states * 4 * self.width + block if checkpoint else self.depth * block
 
     def build(self, topology: TopologySpec, *, checkpoint: bool = False) -> Llama:
         """The decoder, freshly initialised, on torch's current default device.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from analysis.store import default_home
 from orchestrator.errors import InputError
 from orchestrator.packages import check_one_place
+from orchestrator.prepare.arguments import prepare_arguments
 from orchestrator.tables import FORMATS, print_rows
 
 if TYPE_CHECKING:
@@ -131,6 +132,13 @@ def doctor(arguments: argparse.Namespace) -> int:
     return 0 if all(row["verdict"] == "ok" for row in rows) else 1
 
 
+def prepare(arguments: argparse.Namespace) -> int:
+    from orchestrator.prepare.command import command
+
+    print(command(arguments))
+    return 0
+
+
 def _study(arguments: argparse.Namespace, name: str, home: Path | None = None) -> "Study":
     from orchestrator.study.spec import Study
 
@@ -209,6 +217,13 @@ def build_parser() -> Parser:
     one.add_argument("--study", help="look in this study only")
     one.add_argument("--out", type=Path, help="write to this file instead")
     _homed(one)
+
+    said = "make text ready for training"
+    group = commands.add_parser("data", help=said, description=f"{said.capitalize()}.")
+    inner = group.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+    one = inner.add_parser("prepare", help="tokenize text once, into shards that trials share")
+    one.set_defaults(run=prepare)
+    prepare_arguments(one)
 
     one = add("doctor", doctor, "check what is installed, which devices there are, and the home folder")
     _reads(_homed(one))

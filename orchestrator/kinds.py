@@ -31,7 +31,7 @@ class Family(NamedTuple):
 FAMILIES = {
     "workload": Family("orchestrator.workloads", TrialSpec),
     "topology": Family("models.topology", TopologySpec),
-    "optim": Family("models.optim", OptimSpec),
+    "optim": Family("models.optim", OptimSpec, ("base", "layerwise", "paired", "parts", "projected", "rounding")),
     "data": Family("orchestrator.data", DataSpec),
     "env": Family("envs", GoalEnvSpec, ("base", "functional", "host", "maze", "vector")),
 }

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from models.optim.base import OptimSpec
+from models.optim.base import Beta, OptimSpec
+from models.optim.parts import Shape, numbers, parts
 
 if TYPE_CHECKING:
     import torch
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Spec(OptimSpec):
@@ -22,20 +22,19 @@ class Spec(OptimSpec):
     eps: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
 
-    def state_numbers(self) -> int:
-        return 2
+    shards: ClassVar[bool] = True
+
+    def state_numbers(self, shapes: Sequence[Shape]) -> int:
+        return 2 * numbers(shapes)
 
     def build(self, network: torch.nn.Module) -> torch.optim.Optimizer:
         import torch
 
-        from models.stack import Topology
-
-        topologies = (module for module in network.modules() if isinstance(module, Topology))
-        mixing = {id(c) for topology in topologies for c in topology.parameters()}
-        decays = {id(p): p.ndim >= 2 and id(p) not in mixing for p in network.parameters()}
+        found = parts(network)
         groups = [
-            {"params": [p for p in network.parameters() if decays[id(p)]], "weight_decay": self.weight_decay},
-            {"params": [p for p in network.parameters() if not decays[id(p)]], "weight_decay": 0.0},
+            {"params": found["matrix"] + found["table"], "weight_decay": self.weight_decay},
+            {"params": found["vector"], "weight_decay": 0.0},
+            {"params": found["topology"], "weight_decay": 0.0},
         ]
         return torch.optim.AdamW(
             [group for group in groups if group["params"]], lr=self.lr, betas=self.betas, eps=self.eps, fused=True

@@ -35,6 +35,14 @@ class DataSpec(Spec):
             InputError: missing, empty or unreadable input, in one line.
         """
 
+    def tokenized(self) -> Path | None:
+        """The folder of shards where the documents lie as tokens already; None: they are text.
+
+        Raises:
+            InputError: there is no such folder.
+        """
+        return None
+
     def fingerprint(self) -> str:
         """A hash of all that decides the documents: what is made from them is cached under it.
 

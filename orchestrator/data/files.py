@@ -1,4 +1,4 @@
-"""Text from the user's own files: .txt is one document, .jsonl (or .jsonl.gz) one a line, .parquet one a row.
+"""Text from the user's own files: .txt is one document, .jsonl (.jsonl.gz, .json.gz) one a line, .parquet one a row.
 
 Every fault in them is named with its file, and its line where there is one: a bad record deep in a corpus is found
 before training, not skipped.
@@ -22,7 +22,7 @@ from orchestrator.errors import InputError, did_you_mean
 
 
 class Spec(DataSpec):
-    """Your own text: a file or folder of .txt, .jsonl, .jsonl.gz and .parquet."""
+    """Your own text: a file or folder of .txt, .jsonl, .jsonl.gz, .json.gz (JSON lines) and .parquet."""
 
     kind: Literal["files"] = "files"
     path: str = Field(min_length=1)  # relative to where the command is run
@@ -30,17 +30,7 @@ class Spec(DataSpec):
 
     def documents(self) -> Iterator[str]:
         for file in self._files():
-            found = False
-            for where, text in READERS[_suffix(file)](file, self.column):
-                if not isinstance(text, str):
-                    raise InputError(f"{where}: {self.column!r} is {_shown(text)}, not text")
-                if not _is_unicode(text):
-                    raise InputError(f"{where}: {self.column!r} holds half of a surrogate pair, which is no character")
-                if text.strip():
-                    found = True
-                    yield text
-            if not found:
-                raise InputError(f"{file}: no text in it")
+            yield from read(file, self.column)
 
     def fingerprint(self) -> str:
         digest = sha256(self.column.encode())
@@ -54,12 +44,40 @@ class Spec(DataSpec):
         root = existing(self.path)
         if root is None:
             raise InputError(f"data.path: {self.path!r} does not exist (looked from {Path.cwd()})")
-        inside = [file for file in sorted(root.rglob("*")) if file.is_file()] if root.is_dir() else [root]
-        files = [file for file in inside if _suffix(file)]
-        if not files:
-            found = f"; it holds e.g. {inside[0].name}" if inside and root.is_dir() else ""
-            raise InputError(f"data.path: {root}: nothing to read; wanted {', '.join(READERS)}{found}")
-        return files
+        return readable(root, "data.path")
+
+
+def readable(root: Path, where: str) -> list[Path]:
+    """A file, or those of a folder that can be read, sorted by path.
+
+    Raises:
+        InputError: none can; it begins with `where`, the name of the user's choice.
+    """
+    inside = [file for file in sorted(root.rglob("*")) if file.is_file()] if root.is_dir() else [root]
+    files = [file for file in inside if _suffix(file)]
+    if not files:
+        found = f"; it holds e.g. {inside[0].name}" if inside and root.is_dir() else ""
+        raise InputError(f"{where}: {root}: nothing to read; wanted {', '.join(READERS)}{found}")
+    return files
+
+
+def read(file: Path, column: str) -> Iterator[str]:
+    """The documents of one file, blank ones left out.
+
+    Raises:
+        InputError: a record is no text, or no record has any.
+    """
+    found = False
+    for where, text in READERS[_suffix(file)](file, column):
+        if not isinstance(text, str):
+            raise InputError(f"{where}: {column!r} is {_shown(text)}, not text")
+        if not _is_unicode(text):
+            raise InputError(f"{where}: {column!r} holds half of a surrogate pair, which is no character")
+        if text.strip():
+            found = True
+            yield text
+    if not found:
+        raise InputError(f"{file}: no text in it")
 
 
 def _suffix(file: Path) -> str:
@@ -151,4 +169,8 @@ def _file_hash(file: Path, size: int, modified: int) -> bytes:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from error
 
 
-READERS = {".txt": _read_txt, ".jsonl": _read_jsonl, ".jsonl.gz": _read_jsonl, ".parquet": _read_parquet}
+READERS = {
+    ".txt": _read_txt,
+    **dict.fromkeys((".jsonl", ".jsonl.gz", ".json.gz"), _read_jsonl),
+    ".parquet": _read_parquet,
+}

@@ -6,8 +6,6 @@ Watching costs a few passes over the states of one micro-batch; a network that i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,21 +27,14 @@ class Depths:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
 
-    @contextmanager
-    def watch(self) -> Iterator[None]:
-        """Around one forward of the network. Recomputing it in backward is not watched."""
+    def watch(self) -> None:
+        """Look into the next forward of the network, and no other: recomputing it in backward is not watched."""
         self.states: list[Tensor] = []  # scalars on the device: nothing waits for them here
         self.outputs: list[Tensor] = []
         self.cosines: list[Tensor] = []
         self.before: Tensor | None = None
-        hooks = [block.register_forward_hook(self._block) for block in self.stack.blocks]
-        hooks.append(self.stack.register_forward_hook(self._stack))
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-            self.before = None
+        self.hooks = [block.register_forward_hook(self._block) for block in self.stack.blocks]
+        self.hooks.append(self.stack.register_forward_hook(self._stack))
 
     def finish(self) -> dict[str, list[float]]:
         """Of the forward that was watched, and the gradients that are now in place. Every worker must call it."""
@@ -64,6 +55,9 @@ class Depths:
     @torch.no_grad()
     def _stack(self, stack: nn.Module, inputs: tuple[Any, ...], out: Tensor) -> None:
         self._state(out)
+        self.before = None
+        for hook in self.hooks:
+            hook.remove()
 
     def _state(self, h: Tensor) -> None:
         self.states.append(_rms(h))

@@ -1,8 +1,8 @@
 """The training loop of next-token networks: what happens in a step, and what is reported when.
 
-A step waits for the device once, to see that its loss and gradient are finite; the next batch is put together
-meanwhile. A checkpoint is taken before the report of its step and written while training goes on. A resumed run begins
-with the report of its checkpoint's step: none is ever lost, those since that step come twice.
+A step waits for the device once, to see that its loss and gradient are finite; the next batch is read meanwhile. A
+checkpoint is taken before the report of its step and written while training goes on. A resumed run begins with the
+report of its checkpoint's step: none is ever lost, those since that step come twice.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
 from analysis import names
 from models.optim.layerwise import LayerwiseSteps
@@ -28,7 +26,7 @@ from orchestrator.pretrain.depths import Depths
 from orchestrator.pretrain.diagnosis import first_bad
 from orchestrator.pretrain.loader import Loader
 from orchestrator.pretrain.measure import Memory, peak_flops
-from orchestrator.pretrain.parallel import Gradients, Workers
+from orchestrator.pretrain.parallel import Spread, Workers
 from orchestrator.pretrain.sequences import PAD, Numbers, Pass, Stream
 from orchestrator.pretrain.sharded import Saver
 from orchestrator.pretrain.spec import TrainSpec
@@ -57,12 +55,11 @@ def rate(step: int, train: TrainSpec) -> float:
 
 
 class Loop:
-    """Trains `network` on `stream`, with the steps of all `workers` kept alike.
+    """Trains a network on `stream`, with the steps of all `workers` kept alike.
 
     Args:
-        network: token numbers (batch, length) to logits (batch, length, vocabulary), on the workers' device; sharded
-            where it is to be.
-        optimizer: of the network, at its peak rate.
+        spread: the network over its workers.
+        optimizer: of what this worker trains of it, at its peak rate.
         held_out: what val/loss is measured on.
         topologies: the network's topologies by name, reported with each evaluation.
         flops: of training on one token.
@@ -72,7 +69,7 @@ class Loop:
     def __init__(
         self,
         train: TrainSpec,
-        network: nn.Module,
+        spread: Spread,
         optimizer: torch.optim.Optimizer,
         stream: Stream,
         held_out: Pass,
@@ -82,21 +79,21 @@ class Loop:
         flops: float,
         estimated: Mapping[str, float],
     ) -> None:
-        self.train, self.network, self.optimizer, self.workers = train, network, optimizer, workers
+        self.train, self.spread, self.optimizer, self.workers = train, spread, optimizer, workers
         self.held_out, self.topologies, self.checkpoints = held_out, topologies, checkpoints
         self.flops, self.estimated = flops, estimated
         self.peaks = [group["lr"] for group in optimizer.param_groups]
         self.progress = Progress()
-        self.saver = Saver(checkpoints, workers, network, optimizer)
+        self.saver = Saver(checkpoints, workers, spread.network, optimizer)
         self._restore()
-        self.gradients = Gradients(network, workers)
         alone = train.layerwise or train.precision == "bf16-stochastic"  # which widens what is stepped at once
-        self.steps = LayerwiseSteps(optimizer, in_backward=train.layerwise) if alone else None
-        self.depths = Depths(network.stack) if train.depths_every else None
-        self.memory: Memory | None = Memory(network, optimizer, workers.device)  # until it has been reported
-        self.loader = Loader(stream, train.batch, workers.rank, workers.count)
-        self.windows = self.loader.windows(self.progress.step)  # this worker's, (sequences, length + 1)
-        self.tokens = int(workers.total(torch.tensor(_predicted(self.windows), dtype=torch.float64)))  # all workers'
+        in_backward = spread.network.parameters() if train.layerwise else ()
+        self.steps = LayerwiseSteps(optimizer, in_backward) if alone else None
+        self.depths = Depths(spread.network.stack) if train.depths_every else None
+        self.memory: Memory | None = Memory(spread.network, optimizer, workers.device)  # until it has been reported
+        replicas = spread.replicas
+        self.size = train.micro_batch or replicas.most(train.batch)  # sequences of a micro-batch
+        self.loader = Loader(stream, train.batch, replicas.rank, replicas.count)
 
     def rows(self) -> Iterator[Row]:
         """Train to the last step, reporting on the way; every worker iterates, and each gets the same rows.
@@ -130,86 +127,65 @@ class Loop:
         train, progress, workers = self.train, self.progress, self.workers
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * rate(progress.step, train)
-        parts, tokens = self._parts(self.windows, workers.most(train.batch)), self.tokens
-        loss = self._backward(parts)
-        norm = self.steps.gradient_norm() if self.steps and train.layerwise else self.gradients.norm()
-        self.windows = self.loader.windows(progress.step + 1)
-        sums = workers.total(torch.stack((loss.double(), loss.new_tensor(_predicted(self.windows)).double())))
-        loss_sum, following, progress.gradient_norm = torch.cat((sums, norm.double().view(1))).tolist()  # waits
+        if look := bool(self.depths and (progress.step + 1) % train.depths_every == 0):
+            self.depths.watch()
+        if self.memory and not self.memory.activations:
+            self.memory.watch()
+        tokens = self.loader.predictions(progress.step)
+        parts = self._parts(self.loader.windows(progress.step), self.spread.replicas.most(train.batch))
+        loss = self.spread.step(parts, 1 / tokens)
+        norm = self.steps.gradient_norm() if self.steps and train.layerwise else self.spread.gradient_norm()
+        loss_sum, progress.gradient_norm = torch.stack((loss.float(), norm.float())).tolist()  # waits for the device
         if not math.isfinite(loss_sum + progress.gradient_norm):
             raise Diverged(progress.step + 1, self._first_bad(parts))
         if train.clip:
-            self.gradients.clip(train.clip, norm)
-        if self.depths and (progress.step + 1) % train.depths_every == 0:
+            self.spread.clip(train.clip, norm)
+        if self.depths and look:
             progress.depths = self.depths.finish()
-        (self.steps or self.optimizer).step()
+        if self.memory:
+            self.memory.backward()
+        self._step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.tokens = int(following)
         progress.step += 1
         progress.loss += loss_sum
         progress.tokens += tokens
 
-    def _backward(self, parts: list[Tensor]) -> Tensor:
-        """Leave the gradient of the step in place; returns the summed loss of this worker's parts."""
-        scale = self.workers.count / self.tokens  # gradients are averaged over workers
-        total = torch.zeros((), device=self.workers.device)
-        for number, part in enumerate(parts, start=1):
-            with self.gradients.part(last=number == len(parts)):
-                loss = self._watched(part) if number == 1 else self._loss(self.gradients.forward, part)
-                (loss * scale).backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        self.gradients.finish()
-        if self.memory:
-            self.memory.backward()
-        return total
-
-    def _watched(self, part: Tensor) -> Tensor:
-        """The loss of a step's first part, looked into on the way where that is due."""
-        look = self.depths and (self.progress.step + 1) % self.train.depths_every == 0
-        with self.depths.watch() if self.depths and look else nullcontext():
-            if self.memory and not self.memory.seen:
-                return self.memory.forward(lambda: self._loss(self.gradients.forward, part))
-            return self._loss(self.gradients.forward, part)
+    def _step(self) -> None:
+        if self.steps is None:
+            self.optimizer.step()
+        else:
+            self.steps.step()
+            self.steps.norms.clear()
 
     def _parts(self, windows: Numbers, most: int) -> list[Tensor]:
         """Micro-batches of windows, each as long as its longest, on the device.
 
         As many on every worker, where one has at `most` so many windows: sharded weights are gathered by all at once.
         """
-        size = self.train.micro_batch or most
-        parts = [windows[start : start + size] for start in range(0, len(windows), size)]
-        parts += [np.full_like(self.windows[:1], PAD)] * (math.ceil(most / size) - len(parts))
-        return [self._moved(part[:, : max(2, int((part != PAD).sum(1).max(initial=0)))]) for part in parts]
+        parts = [windows[start : start + self.size] for start in range(0, len(windows), self.size)]
+        parts += [np.full((1, windows.shape[1]), PAD)] * (math.ceil(most / self.size) - len(parts))
+        return [self._moved(part[:, : max(2, int((part != PAD).sum(1).max()))]) for part in parts]
 
     def _moved(self, windows: Numbers) -> Tensor:
         host, device = torch.from_numpy(np.ascontiguousarray(windows)), self.workers.device
         return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 
-    def _loss(self, network: nn.Module, windows: Tensor) -> Tensor:
-        """The summed loss of the predictions in windows (sequences, length + 1)."""
-        mixed = self.train.precision == "bf16-mixed"
-        with torch.autocast(self.workers.device.type, torch.bfloat16, enabled=mixed):
-            logits = network(windows[:, :-1].clamp(min=0))
-        return cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten(), ignore_index=PAD, reduction="sum")
-
-    @torch.no_grad()
     def _held_out_loss(self) -> tuple[float, float]:
         """The mean over the held-out tokens, each predicted once; and as GaLore's code reckons it.
 
         That is the sum of the batches' means over their number plus one, so it depends on the batch, and reads low.
         """
-        workers, size = self.workers, self.train.micro_batch or self.workers.most(self.train.batch)
+        replicas, size = self.spread.replicas, self.size
         count = self.held_out.first(self.train.eval_tokens)
-        sums = torch.zeros(4, dtype=torch.float64, device=workers.device)  # loss, tokens, means of batches, batches
-        self.network.eval()
-        for start in range(0, count, workers.count * size):
-            own = np.arange(start + workers.rank * size, min(start + (workers.rank + 1) * size, count))
-            (part,) = self._parts(self.held_out.windows(own), size)
-            loss, tokens = self._loss(self.network, part).double(), int((part[:, 1:] != PAD).sum())
-            sums += torch.stack([loss, *loss.new_tensor([tokens, 0, tokens > 0])])
-            sums[2] += loss / max(tokens, 1)
-        self.network.train()
-        loss_sum, tokens, means, batches = workers.total(sums).tolist()
+        sums = torch.zeros(4, dtype=torch.float64, device=self.workers.device)  # loss, tokens, means, batches
+        self.spread.network.eval()
+        for start in range(0, count, replicas.count * size):
+            own = np.arange(start + replicas.rank * size, min(start + (replicas.rank + 1) * size, count))
+            parts = self._parts(self.held_out.windows(own), size)
+            loss, tokens = self.spread.evaluate(parts).sum(), int((parts[0][:, 1:] != PAD).sum())
+            sums += torch.stack([loss, loss.new_tensor(tokens), loss / max(tokens, 1), loss.new_tensor(tokens > 0)])
+        self.spread.network.train()
+        loss_sum, tokens, means, batches = (self.workers.total(sums) / self.train.stages).tolist()
         return loss_sum / tokens, means / (batches + 1)
 
     def _report(self) -> Row:
@@ -224,7 +200,7 @@ class Loop:
         }
         if peak := peak_flops(self.workers.device, self.train.peak_flops):
             metrics[names.MFU] = speed * self.flops / (peak * self.workers.count)
-        if self.memory and self.memory.seen:
+        if self.memory and self.memory.activations:
             metrics |= self.memory.metrics() | {f"{key}{names.ESTIMATED}": size for key, size in self.estimated.items()}
             self.memory = None
         depths, progress.depths = progress.depths, None
@@ -264,13 +240,8 @@ class Loop:
 
     def _first_bad(self, parts: list[Tensor]) -> str:
         """Where the last step went wrong, as the first worker that can tell says."""
-        found = first_bad(self.network, lambda: [self._loss(self.network, part) for part in parts])
+        found = first_bad(self.spread.network, lambda: self.spread.evaluate(parts))
         return next((place for place in self.workers.all(found) if place), "the loss")
-
-
-def _predicted(windows: Numbers) -> int:
-    """How many tokens of windows (sequences, length + 1) are predicted."""
-    return int((windows[:, 1:] != PAD).sum())
 
 
 def _perplexity(loss: float) -> float:

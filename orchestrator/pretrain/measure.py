@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +31,9 @@ class Memory:
     def __init__(self, network: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
         self.network, self.optimizer, self.device = network, optimizer, device
         self.activations = self.gradients = 0
-        self.seen = False  # a forward
 
-    def forward(self, compute: Callable[[], Tensor]) -> Tensor:
-        """Run a forward, and count what it keeps for backward: each piece of memory once, weights apart."""
+    def watch(self) -> None:
+        """Count what the next forward of the network keeps for backward: each piece of memory once, weights apart."""
         own = {_local(tensor).untyped_storage().data_ptr() for tensor in self.network.parameters()}
         kept: dict[int, int] = {}
 
@@ -44,10 +43,18 @@ class Memory:
                 kept[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        with saved_tensors_hooks(count, lambda tensor: tensor):
-            out = compute()
-        self.activations, self.seen = sum(kept.values()), True
-        return out
+        counting = saved_tensors_hooks(count, lambda tensor: tensor)
+
+        def leave(*_: Any) -> None:
+            counting.__exit__()
+            self.activations = sum(kept.values())
+            for hook in hooks:
+                hook.remove()
+
+        hooks = [
+            self.network.register_forward_pre_hook(lambda *_: counting.__enter__()),
+            self.network.register_forward_hook(leave, always_call=True),
+        ]
 
     def backward(self) -> None:
         """Count the gradients that are in place."""

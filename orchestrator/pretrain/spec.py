@@ -45,7 +45,7 @@ class TrainSpec(Spec):
     checkpoint_every: int = Field(default=0, ge=0)  # steps; 0: never
     activation_checkpointing: bool = False
     sharding: Literal["ddp", "fsdp"] = _unless("ddp")  # of several workers: all weights on each, or a part (FSDP2)
-    stages: Annotated[int, Field(ge=1)] = _unless(1)  # of a pipeline of as many workers, each with some of the blocks
+    stages: Annotated[int, Field(ge=1)] = _unless(1)  # of a pipeline: workers that have some of the blocks each
     layerwise: bool = _unless(False)  # step each weight in the backward pass and free its gradient at once
     compile: bool = _unless(False)  # blocks by torch.compile
     depths_every: Annotated[int, Field(ge=0)] = _unless(0)  # steps between looks into each depth; 0: none
@@ -67,10 +67,9 @@ class TrainSpec(Spec):
 
     def check_workers(self, workers: int) -> None:
         """Raise ValueError, in one line, where so many workers cannot share a batch."""
-        if self.stages > 1:
-            if workers != self.stages:
-                raise ValueError(f"should be train.stages, {self.stages}, got {workers}")
-            return
+        if workers % self.stages:
+            raise ValueError(f"should be a multiple of train.stages, {self.stages}, got {workers}")
+        workers //= self.stages
         if self.layerwise and workers > 1:
             raise ValueError(f"should be 1 where train.layerwise steps before workers share gradients, got {workers}")
         if workers > self.batch:

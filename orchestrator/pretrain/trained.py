@@ -1,4 +1,4 @@
-"""From a fresh network to one that is ready to train: its precision, its share of each worker, its optimizer."""
+"""From a fresh network to one that is ready to train: its precision, how it is spread over workers, its optimizer."""
 
 from __future__ import annotations
 
@@ -7,27 +7,35 @@ import torch
 from models.llama import Llama
 from models.optim.base import OptimSpec
 from models.optim.rounding import StochasticRounding
-from orchestrator.errors import InputError
-from orchestrator.pretrain.parallel import Workers, shard
+from orchestrator.pretrain.parallel import Spread, Workers
+from orchestrator.pretrain.replica import Replica
 from orchestrator.pretrain.spec import BF16_WEIGHTS, TrainSpec
 
 
-def build(network: Llama, optim: OptimSpec, train: TrainSpec, workers: Workers) -> torch.optim.Optimizer:
-    """Make `network` ready on the workers' device, in place; returns its optimizer.
+def spread(network: Llama, train: TrainSpec, length: int, workers: Workers) -> Spread:
+    """Spread `network`, which is changed in place, over the workers, in its precision.
 
-    Raises:
-        InputError: the optimizer has nothing to do in this network.
+    Args:
+        length: predictions in a sequence.
     """
-    network.to(workers.device, torch.bfloat16 if train.precision in BF16_WEIGHTS else None)  # coefficients stay float32
+    if train.precision in BF16_WEIGHTS:
+        network.to(torch.bfloat16)  # coefficients stay float32
+    mixed = train.precision == "bf16-mixed"
+    if train.stages > 1:
+        from orchestrator.pretrain.pipeline import Pipeline
+
+        rows = train.micro_batch or workers.most(train.batch * train.stages)
+        return Pipeline(network, workers, train.stages, rows=rows, length=length, mixed=mixed)
+    network.to(workers.device)
     if train.compile:
         for block in network.stack.blocks:
             block.compile()
-    if train.sharding == "fsdp" and workers.count > 1:
-        shard(network, workers)
-    try:
-        optimizer = optim.build(network)
-    except ValueError as error:
-        raise InputError(f"optim: {error}") from error
+    return Replica(network, workers, sharded=train.sharding == "fsdp", mixed=mixed)
+
+
+def optimizer(optim: OptimSpec, spread: Spread, train: TrainSpec) -> torch.optim.Optimizer:
+    """The optimizer of what this worker trains."""
+    built = optim.build(spread.network)
     if train.precision == "bf16-stochastic":
-        StochasticRounding(optimizer)
-    return optimizer
+        StochasticRounding(built)
+    return built

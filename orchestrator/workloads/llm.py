@@ -10,6 +10,7 @@ from pydantic import model_validator
 
 from analysis import names
 from models.llama_spec import LlamaSpec
+from models.stages import check_stages
 from orchestrator.kinds import AnyData, AnyOptim, AnyTopology
 from orchestrator.pretrain.spec import BF16_WEIGHTS, BPE_ALPHABET, TextSpec, TrainSpec
 from orchestrator.workloads.base import Estimate, Place, Row, TrialSpec
@@ -49,10 +50,7 @@ class Spec(TrialSpec):
             raise ValueError(
                 f"optim {self.optim.kind!r} needs whole weights, which train.sharding 'fsdp' does not keep"
             )
-        if self.train.stages > self.model.depth:
-            raise ValueError(
-                f"train.stages {self.train.stages} is more than the {self.model.depth} blocks of the model"
-            )
+        check_stages(self.model, self.topology, self.train.stages)
         if self.text.tokenizer == "bpe" and self.model.vocab_size < BPE_ALPHABET:
             raise ValueError(
                 f"model.vocab_size {self.model.vocab_size} is below {BPE_ALPHABET}, the fewest that tokenizer 'bpe' has"
@@ -107,26 +105,26 @@ class Spec(TrialSpec):
     def rows(self, place: Place) -> Iterator[Row]:
         import torch
 
+        from orchestrator.pretrain import trained
         from orchestrator.pretrain.checkpoint import Checkpoints
         from orchestrator.pretrain.loop import Loop
         from orchestrator.pretrain.parallel import Workers
         from orchestrator.pretrain.sequences import Pass, Stream
         from orchestrator.pretrain.tokens import prepare
-        from orchestrator.pretrain.trained import build
 
         torch.set_num_threads(place.threads)
         split = prepare(self.data, self.text, self.model.vocab_size, place.cache)
         workers = Workers.here()
         torch.manual_seed(self.seed)
         network = self.model.build(self.topology, checkpoint=self.train.activation_checkpointing)
-        optimizer = build(network, self.optim, self.train, workers)
+        spread = trained.spread(network, self.train, self.text.sequence, workers)
         loop = Loop(
             self.train,
-            network,
-            optimizer,
+            spread,
+            trained.optimizer(self.optim, spread, self.train),
             Stream(split.train, self.text.sequence, self.text.packing, self.seed),
             Pass(split.held_out, self.text.sequence, self.text.packing),
-            network.topologies(),
+            spread.network.topologies(),
             workers,
             Checkpoints(place.folder / "checkpoints", {"trial": self.model_dump(mode="json"), "text": split.key}),
             self.model.flops_per_token(self.text.sequence),

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from analysis.names import TRAIN_LOSS
 from models.linear_spec import LinearSpec
+from models.optim.base import OptimSpec
 from models.optim.sgd import Spec as Sgd
 from models.spec import Spec as FrozenSpec
 from models.topology.base import Snapshot, TopologySpec
@@ -52,6 +53,13 @@ class Spec(TrialSpec):
             topology.check(info.data["model"].depth)
         return topology
 
+    @field_validator("optim")
+    @classmethod
+    def _has_work(cls, optim: OptimSpec, info: ValidationInfo) -> OptimSpec:
+        if "model" in info.data and "topology" in info.data:
+            optim.check(info.data["model"].shapes(info.data["topology"]))
+        return optim
+
     @property
     def total_steps(self) -> int:
         return self.train.steps
@@ -61,7 +69,7 @@ class Spec(TrialSpec):
         topology_params = self.topology.num_coefficients(self.model.depth, self.model.width)
         trained = params + topology_params
         states = 2 * (self.model.depth + 1) * self.model.width**2  # and their gradients
-        kept = (1 + self.optim.state_numbers()) * trained  # what a checkpoint holds
+        kept = trained + self.optim.state_numbers(self.model.shapes(self.topology))  # what a checkpoint holds
         return Estimate(
             params=params,
             topology_params=topology_params,

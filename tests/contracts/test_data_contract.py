@@ -11,6 +11,8 @@ import pytest
 
 from orchestrator import kinds
 from orchestrator.data.base import DataSpec
+from orchestrator.pretrain.spec import TextSpec
+from orchestrator.pretrain.tokens import prepare
 
 pytestmark = pytest.mark.parametrize("kind", kinds.names("data"))
 
@@ -20,6 +22,10 @@ def table(kind: str, tmp_path: Path) -> dict[str, Any]:
     """A valid table of this kind."""
     (tmp_path / "b.txt").write_text("The second file.")
     (tmp_path / "a.txt").write_text("The first file.\n\nIts second paragraph.")
+    if kind == "shards":
+        prepare(kinds.parse("data", {"kind": "files", "path": str(tmp_path)}), TextSpec(), 300, tmp_path / "cache")
+        (path,) = (tmp_path / "cache" / "shards").iterdir()
+        return {"kind": kind, "path": str(path)}
     return {"kind": kind} | {"files": {"path": str(tmp_path)}}.get(kind, {})
 
 

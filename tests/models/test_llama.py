@@ -157,7 +157,7 @@ def test_flops_are_those_that_torch_counts(value_residual):
     angles = rotation(length, TINY.width // TINY.heads, TINY.rope_base, torch.device("cpu"))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         h = network.embedding(tokens(1, length))
-        shared = [network.stack.blocks[0].values(h)] if value_residual else []
+        shared = [network.stack.blocks[0](h, *angles, part="values")] if value_residual else []
         for block in network.stack.blocks:
             h = h + block(h, *angles, *shared)
         network.head(network.norm(h)).sum().backward()

@@ -40,15 +40,6 @@ def test_norms_and_topology_have_the_same_rate_and_no_decay():
     assert {group["lr"] for group in optimizer.param_groups} == {0.1}
 
 
-def test_state_numbers_are_what_the_optimizer_keeps():
-    network = TINY.build(Ancre())
-    optimizer = Spec(lr=0.1).build(network)
-    network(torch.zeros(1, 4, dtype=torch.int64)).sum().backward()
-    optimizer.step()
-    kept = sum(t.numel() for state in optimizer.state.values() for name, t in state.items() if name != "step")
-    assert kept == Spec(lr=0.1).state_numbers() * sum(p.numel() for p in network.parameters())
-
-
 @pytest.mark.parametrize(
     "values",
     [

@@ -120,7 +120,9 @@ def test_parquet_without_the_column_or_without_text(tmp_path):
 def test_missing_empty_and_unreadable_places(tmp_path):
     with pytest.raises(InputError, match=r"data\.path: .*nowhere' does not exist \(looked from "):
         read(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"nothing to read; wanted \.txt, \.jsonl, \.jsonl\.gz, \.parquet$"):
+    with pytest.raises(
+        InputError, match=r"nothing to read; wanted \.txt, \.jsonl, \.jsonl\.gz, \.json\.gz, \.parquet$"
+    ):
         read(tmp_path)
     for path in ("x" * 5000, "a\0b", "~nobody-of-this-name/a.txt"):
         with pytest.raises(InputError, match=r"data\.path: '.* does not exist") as caught:

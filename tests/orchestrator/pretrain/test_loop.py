@@ -67,17 +67,17 @@ def test_perplexity_is_exact_over_every_held_out_token(packing, trial, run, cach
     spec = trial(text={"packing": packing}, train={"steps": 3, "batch": 4, "checkpoint_every": 3})
     *_, last = run(spec)
     network, held_out = final_network(spec, tmp_path / "trial").double(), tokens_of(spec, cache).held_out
-    text = np.array([held_out.end, *held_out.tokens], np.int64)
+    text = np.array([held_out.end, *held_out.tokens(0)], np.int64)
     if packing == "concat":
         pieces = [text[start : start + 17] for start in range(0, len(text) - 1, 16)]
     else:
-        pieces = [text[1:][start:stop][:17] for start, stop in pairwise(held_out.starts)]
+        pieces = [text[1:][start:stop][:17] for start, stop in pairwise(held_out.starts(0))]
     losses = []
     for piece in map(torch.from_numpy, pieces):
         losses.append(cross_entropy(network(piece[None, :-1])[0], piece[1:], reduction="none"))
     every = torch.cat(losses)
     if packing == "concat":
-        assert len(every) == len(held_out.tokens)
+        assert len(every) == held_out.side.tokens
     assert last.metrics["val/loss"] == pytest.approx(every.mean().item(), rel=1e-6)
     assert last.metrics["val/perplexity"] == pytest.approx(every.mean().exp().item(), rel=1e-5)
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from orchestrator.data.files import Spec as Files
 from orchestrator.errors import InputError
 from orchestrator.pretrain.spec import TextSpec
 from orchestrator.pretrain.tokens import prepare
+from orchestrator.shards.corpus import Corpus
 
 VOCABULARY = 300
 
@@ -27,10 +29,14 @@ def numbered(count: int) -> list[str]:
     return [f"Document {n}, größer than nothing: {'word ' * n}" for n in range(count)]
 
 
-def decoded(side, tokenizer: Tokenizer) -> list[str]:
-    ids = [side.tokens[start:stop].tolist() for start, stop in zip(side.starts[:-1], side.starts[1:], strict=True)]
+def decoded(side: Corpus, tokenizer: Tokenizer) -> list[str]:
+    ids = ids_of(side)
     assert all(document[-1] == side.end and side.end not in document[:-1] for document in ids)
     return [tokenizer.decode(document[:-1]) for document in ids]
+
+
+def ids_of(side: Corpus) -> list[list[int]]:
+    return [side.tokens(0)[start:stop].tolist() for start, stop in pairwise(side.starts(0))]
 
 
 def both(split, cache: Path) -> tuple[list[str], list[str]]:
@@ -45,8 +51,8 @@ def test_the_two_sides_hold_every_document_whole(tmp_path):
     train, held_out = both(split, tmp_path)
     assert sorted(train + held_out) == sorted(documents)
     assert 3 <= len(held_out) <= 20
-    assert split.train.tokens.dtype == np.uint16
-    assert split.train.tokens.max() < VOCABULARY
+    assert split.train.tokens(0).dtype == np.uint16
+    assert split.train.tokens(0).max() < VOCABULARY
 
 
 def test_a_document_keeps_its_side_when_others_come_or_move(tmp_path):
@@ -61,8 +67,8 @@ def test_a_document_keeps_its_side_when_others_come_or_move(tmp_path):
 
 def test_a_few_documents_still_leave_one_held_out(tmp_path):
     split = prepare(corpus(tmp_path / "data", *numbered(3)), TextSpec(val_fraction=1e-6), VOCABULARY, tmp_path)
-    assert len(split.held_out.lengths) == 1
-    assert len(split.train.lengths) == 2
+    assert split.held_out.side.documents == 1
+    assert split.train.side.documents == 2
 
 
 def test_the_tokenizer_learns_from_training_documents_alone(tmp_path):
@@ -92,7 +98,7 @@ def test_processes_that_prepare_at_once_agree(tmp_path):
         "import sys; from pathlib import Path; from orchestrator.data.files import Spec;"
         "from orchestrator.pretrain.spec import TextSpec; from orchestrator.pretrain.tokens import prepare;"
         "print('ready', flush=True); sys.stdin.readline();"
-        "print(prepare(Spec(path=sys.argv[1]), TextSpec(), 400, Path(sys.argv[2])).train.tokens.sum())"
+        "print(prepare(Spec(path=sys.argv[1]), TextSpec(), 400, Path(sys.argv[2])).train.tokens(0).sum())"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "data"), str(tmp_path / "cache")]
     processes = [
@@ -106,7 +112,7 @@ def test_processes_that_prepare_at_once_agree(tmp_path):
     answers = [process.communicate() for process in processes]
     assert len({out for out, _ in answers}) == 1, answers
     assert all(process.returncode == 0 for process in processes), answers
-    assert len(list((tmp_path / "cache" / "tokens").iterdir())) == 1  # and no half-made folder
+    assert len(list((tmp_path / "cache" / "shards").iterdir())) == 1  # and no half-made folder
 
 
 def word_tokenizer(file: Path, *words: str) -> TextSpec:
@@ -120,11 +126,7 @@ def test_a_tokenizer_by_path(tmp_path):
     text = word_tokenizer(tmp_path / "own.json", "?", "</s>", "one", "two")
     data = corpus(tmp_path / "data", "one two one", "two three", "one", "two")
     split = prepare(data, text, 4, tmp_path)
-    documents = [
-        side.tokens[start:stop].tolist()
-        for side in (split.train, split.held_out)
-        for start, stop in zip(side.starts[:-1], side.starts[1:], strict=True)
-    ]
+    documents = ids_of(split.train) + ids_of(split.held_out)
     assert sorted(documents) == [[2, 1], [2, 3, 2, 1], [3, 0, 1], [3, 1]]
     assert split.train.end == 1
 
@@ -158,11 +160,33 @@ def test_faults_are_one_line(tmp_path):
     refused(TextSpec(), "1 document cannot be split into training and held-out text", source=single, vocabulary=300)
 
 
+def test_a_document_that_spells_a_special_token_is_text(tmp_path):
+    split = prepare(corpus(tmp_path / "data", "one <eos> two", "<eos>", *numbered(9)), TextSpec(), 300, tmp_path)
+    (file,) = (tmp_path / "tokenizers").iterdir()
+    for side in (split.train, split.held_out):
+        assert all(side.end not in document[:-1] for document in ids_of(side))
+    assert Tokenizer.from_file(str(file)).encode("<eos>").ids == [split.train.end]
+
+
+def test_unused_special_tokens_need_no_row_of_the_embedding(tmp_path):
+    """As the 100 sentinels of T5, above its 32,000 tokens."""
+    file = tmp_path / "own.json"
+    tokenizer = Tokenizer(models.WordLevel({"?": 0, "</s>": 1, "one": 2, "two": 3}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["<extra_1>", "<extra_0>"])
+    tokenizer.save(str(file))
+    text = TextSpec(tokenizer=str(file), val_fraction=0.4)
+    split = prepare(corpus(tmp_path / "data", "one <extra_0>", "two two", "one", "two"), text, 4, tmp_path)
+    assert max(map(max, ids_of(split.train) + ids_of(split.held_out))) == 3
+    with pytest.raises(InputError, match=r"has 4 tokens; model\.vocab_size must be at least that, it is 3"):
+        prepare(corpus(tmp_path / "data", "one", "two"), text, 3, tmp_path)
+
+
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY"])
 def test_a_damaged_cache_is_named(tmp_path, damage):
     data = corpus(tmp_path / "data", *numbered(9))
     prepare(data, TextSpec(), VOCABULARY, tmp_path)
-    (file,) = tmp_path.rglob("train.tokens.npy")
+    (file,) = tmp_path.rglob("train/00000.tokens.npy")
     file.write_bytes(damage or file.read_bytes()[:-10])
-    with pytest.raises(InputError, match=r"damaged .*; delete this folder and it is made anew"):
+    with pytest.raises(InputError, match=r"tokens.npy: truncated: \d+ bytes of \d+; .*delete .* and make it anew"):
         prepare(data, TextSpec(), VOCABULARY, tmp_path)

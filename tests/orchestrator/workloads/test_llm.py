@@ -39,8 +39,8 @@ def test_it_learns_real_english_and_a_topology(tmp_path, cache):
     rows = list(spec.rows(Place(tmp_path, cache)))
     assert {name for row in rows for name in row.metrics} == set(Spec.metrics) - {names.MFU}  # no CPU's peak is known
     split = prepare(spec.data, spec.text, 400, cache)
-    counts = np.bincount(split.train.tokens, minlength=400) + 1
-    unigram = np.exp(-np.log(counts / counts.sum())[split.held_out.tokens[:4000]].mean())
+    counts = np.bincount(split.train.tokens(0), minlength=400) + 1
+    unigram = np.exp(-np.log(counts / counts.sum())[split.held_out.tokens(0)[:4000]].mean())
     assert rows[-1].metrics["val/perplexity"] < 0.75 * unigram
     p = np.array(rows[-1].topology["decoder"]["p"])
     assert p.sum(0)[1:] == pytest.approx(1)

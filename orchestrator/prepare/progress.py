@@ -1,0 +1,74 @@
+"""How far a folder is: one line a commit, so that a run that was killed goes on after the last one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import InputError
+from orchestrator.prepare.settings import Settings
+from orchestrator.record.jsonl import Tail, Writer
+from orchestrator.shards import folder as shards
+
+PROGRESS = "progress.jsonl"
+Written = dict[str, list[shards.Shard]]  # by side
+
+
+@dataclass(frozen=True)
+class Position:
+    """After the last document that is done: where reading goes on."""
+
+    source: int = 0  # number of the source that is read
+    part: int = 0
+    document: int = 0  # documents of that part that are done
+    documents: int = 0  # of that source that are done
+    tokens: int = 0  # theirs
+
+
+class Progress:
+    """The commits of a folder so far. The first line of its file is what was asked for.
+
+    Raises:
+        InputError: the folder was begun with other settings.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.position, self.read = Position(), ""  # read: fingerprint of the parts before the position's
+        self.shards: Written = {side: [] for side in shards.SIDES}
+        self._folder, self._settings = folder, settings.model_dump(mode="json")
+        begun = Tail(folder / PROGRESS, self._take).read()
+        self._file = Writer(folder / PROGRESS, durable=True)
+        if not begun:
+            self._file.append([{"settings": self._settings}])
+
+    def commit(self, position: Position, written: Written, read: str) -> None:
+        """From now on a run goes on at `position`, with these shards too."""
+        lines = {side: [shard.model_dump(mode="json") for shard in new] for side, new in written.items()}
+        self._file.append([{"position": asdict(position), "shards": lines, "read": read}])
+        self._add(position, written, read)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if "settings" in line:
+            refuse_other(self._folder, line["settings"], self._settings)
+        else:
+            written = {side: [*map(shards.Shard.model_validate, new)] for side, new in line["shards"].items()}
+            self._add(Position(**line["position"]), written, line["read"])
+
+    def _add(self, position: Position, written: Written, read: str) -> None:
+        self.position, self.read = position, read
+        for side, new in written.items():
+            self.shards[side] += new
+
+
+def refuse_other(folder: Path, there: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Raise InputError where a folder was begun or finished with other settings."""
+    for name, value in asked.items():
+        if there.get(name) != value:
+            raise InputError(
+                f"{folder} was prepared with {name} {there.get(name)!r}, not {value!r}: "
+                "give another --out, or delete that one"
+            )

@@ -1,0 +1,210 @@
+"""What `ancre data prepare` does: read, tokenize in parallel, commit shard by shard, write the manifest last.
+
+Held-out text comes first, then training text; where the one is a fraction of the other, both sides are written in one
+go. A commit closes the shards of both sides at one document, so a killed run begins again right after it, and every
+byte of the folder follows from the source, the tokenizer and the settings alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.errors import InputError
+from orchestrator.prepare.pool import Batch, Encoded, Pool
+from orchestrator.prepare.progress import PROGRESS, Position, Progress, refuse_other
+from orchestrator.prepare.settings import Settings
+from orchestrator.prepare.sources import Source, sources
+from orchestrator.prepare.tokenizer import tokenizer_file, tokenizer_json
+from orchestrator.prepare.watch import Watch
+from orchestrator.record import jsonl
+from orchestrator.shards import folder as shards
+from orchestrator.shards.encoder import Encoder
+from orchestrator.shards.writer import Writer
+
+BATCH = 2**19  # characters of one task of a process: a quarter of a second or so
+BOTH = "both"  # the source of which a fraction is held out
+
+
+def prepare(settings: Settings, out: Path, workers: int) -> shards.Manifest:
+    """Fill the folder `out` with shards, or go on with that, or find it done.
+
+    Raises:
+        InputError: the source, the tokenizer or the folder cannot be used, or the folder is of other settings.
+    """
+    with _held(out):
+        try:
+            if (out / shards.MANIFEST).exists():
+                refuse_other(out, shards.read(out).source, settings.model_dump(mode="json"))
+                _refuse_changed_tokenizer(settings, out)
+                print(f"{out}: done already")
+            else:
+                with closing(Preparation(settings, out, workers)) as preparation:
+                    preparation.run()
+            (out / PROGRESS).unlink(missing_ok=True)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise InputError(f"--out {out}: {reason}; once that is mended, the same command goes on") from error
+    return shards.read(out)
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """The folder, made where it is not there, for this process alone."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = os.open(out, os.O_RDONLY)
+        inside = {path.name for path in out.iterdir()}
+    except (OSError, ValueError) as error:
+        raise InputError(f"--out {out}: {getattr(error, 'strerror', error)}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if inside and not inside & {shards.MANIFEST, PROGRESS, shards.TOKENIZER}:
+            raise InputError(f"--out {out}: holds something else; give a new or an empty folder")
+        yield
+    except BlockingIOError:
+        raise InputError(f"--out {out}: another `ancre data prepare` is at it") from None
+    finally:
+        os.close(handle)
+
+
+def _refuse_changed_tokenizer(settings: Settings, out: Path) -> None:
+    """Where the tokenizer is a file of the user's: that it still is the one that the folder was begun with."""
+    given = tokenizer_file(settings)
+    if given and given.read_bytes() != (out / shards.TOKENIZER).read_bytes():
+        raise InputError(
+            f"{given} is not the tokenizer that {out} was begun with: give another --out, or delete that one"
+        )
+
+
+class Preparation:
+    """One folder on its way to a manifest."""
+
+    def __init__(self, settings: Settings, out: Path, workers: int) -> None:
+        self.settings, self.out = settings, out
+        self.sources = sources(settings)
+        if (out / PROGRESS).exists():
+            _refuse_changed_tokenizer(settings, out)
+        else:
+            jsonl.replace(out / shards.TOKENIZER, tokenizer_json(settings, self.sources))
+        self.progress = Progress(out, settings)
+        self._check_resumed()
+        self.tokenizer = (out / shards.TOKENIZER).read_bytes()
+        where = f"--tokenizer: {settings.tokenizer}"
+        self.encoder = Encoder.load(self.tokenizer, where)
+        self.pool = Pool(workers, self.tokenizer, where)
+        self.watch = Watch(workers)
+
+    def run(self) -> None:
+        """From where the folder is to its manifest."""
+        for number in range(self.progress.position.source, len(self.sources)):
+            self._read(number)
+        train, validation = (shards.Side.of(self.progress.shards[side]) for side in shards.SIDES)
+        if not (train.documents and validation.documents):
+            raise InputError(
+                f"{train.documents} documents to train on and {validation.documents} held out: give more, "
+                f"another --val-fraction than {self.settings.val_fraction:g}, or --val; and delete {self.out}"
+            )
+        manifest = shards.Manifest(
+            tokenizer=self.settings.tokenizer,
+            tokenizer_sha256=sha256(self.tokenizer).hexdigest(),
+            vocabulary=self.encoder.vocabulary,
+            end=self.encoder.end,
+            source=self.settings.model_dump(mode="json"),
+            train=train,
+            validation=validation,
+        )
+        shards.write(self.out, manifest)
+
+    def close(self) -> None:
+        self.watch.close()
+        self.pool.close()
+        self.progress.close()
+
+    def _check_resumed(self) -> None:
+        """That what is committed is still there, and comes from what would be read now."""
+        position = self.progress.position
+        written = [shard for side in self.progress.shards.values() for shard in side]
+        shards.check_sizes(self.out, [file for shard in written for file in shard.files])
+        if position.source < len(self.sources) and written:
+            source = [*self.sources.values()][position.source]
+            if self.progress.read != source.fingerprint(position.part):
+                raise InputError(
+                    f"{self.settings.source}: changed since {self.out} was begun: "
+                    "bring back what was there, or give another --out"
+                )
+
+    def _read(self, number: int) -> None:
+        """Read a source to its end or limit, and commit."""
+        name, source = [*self.sources.items()][number]
+        held_below = {BOTH: self.settings.val_fraction, "train": 0.0, "validation": 1.0}[name]
+        self.position = replace(self.progress.position, source=number)
+        self.writers = {side: Writer(self.out, side, len(self.progress.shards[side])) for side in shards.SIDES}
+        for encoded in self.pool.encoded(self._batches(source), held_below):
+            self._add(encoded, source)
+            self.watch.show(name, self.position.part, source.num_parts, encoded)
+            if self._room(self.settings.limit_tokens) == 0:
+                break
+        self._commit(Position(number + 1), "")
+
+    def _batches(self, source: Source) -> Iterator[Batch]:
+        """What is left of the source, in tasks for the pool."""
+        if self._room(self.settings.limit_tokens) == 0:
+            return
+        batch, size = Batch([], []), 0
+        limit = self.settings.limit and max(0, self.settings.limit - self.position.documents)
+        for document, position in islice(_documents(source, self.position), limit):
+            batch.documents.append(document)
+            batch.positions.append(position)
+            size += len(document)
+            if size >= BATCH:
+                yield batch
+                batch, size = Batch([], []), 0
+        if batch.documents:
+            yield batch
+
+    def _room(self, limit: int | None) -> int:
+        """Tokens of the source until the limit."""
+        return 2**62 if limit is None else max(0, limit - self.position.tokens)
+
+    def _add(self, encoded: Encoded, source: Source) -> None:
+        """Hand documents to the writers, up to the limit, and commit each time that a shard is full."""
+        done, stops = 0, np.cumsum(encoded.lengths)
+        while done < stops.size and (room := self._room(self.settings.limit_tokens)):
+            full = self.settings.shard_tokens - sum(writer.size for writer in self.writers.values())
+            begin = int(stops[done - 1]) if done else 0
+            stop = min(int(np.searchsorted(stops, begin + min(full, room))) + 1, stops.size)
+            self._hand_over(encoded, slice(done, stop), slice(begin, int(stops[stop - 1])))
+            part, document = encoded.positions[stop - 1]
+            before = self.position
+            tokens = before.tokens + int(stops[stop - 1]) - begin
+            self.position = Position(before.source, part, document, before.documents + stop - done, tokens)
+            if sum(writer.size for writer in self.writers.values()) >= self.settings.shard_tokens:
+                self._commit(self.position, source.fingerprint(part))
+            done = stop
+
+    def _hand_over(self, encoded: Encoded, documents: slice, tokens: slice) -> None:
+        lengths, held_out = encoded.lengths[documents], encoded.held_out[documents]
+        of_held_out = np.repeat(held_out, lengths)
+        for side, mine, own in (("train", ~held_out, ~of_held_out), ("validation", held_out, of_held_out)):
+            self.writers[side].add(encoded.tokens[tokens][own], lengths[mine])
+
+    def _commit(self, position: Position, read: str) -> None:
+        self.progress.commit(position, {side: writer.write() for side, writer in self.writers.items()}, read)
+
+
+def _documents(source: Source, position: Position) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The documents after a position, each with (part, documents of that part up to it)."""
+    for part in range(position.part, source.num_parts):
+        skipped = position.document if part == position.part else 0
+        for number, document in enumerate(source.documents(part), start=1):
+            if number > skipped:
+                yield document, (part, number)
