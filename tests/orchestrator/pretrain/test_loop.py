@@ -186,13 +186,14 @@ def test_the_first_weight_that_is_not_finite_is_named(trial, run, tmp_path, cach
     from orchestrator.pretrain.checkpoint import Checkpoints
     from orchestrator.pretrain.loop import Loop
     from orchestrator.pretrain.parallel import Workers
+    from orchestrator.pretrain.replica import Replica
 
     spec = trial()
     network, split = spec.model.build(spec.topology), tokens_of(spec, cache)
     network.stack.blocks[1].feed_forward.down.weight.data[3, 4] = math.nan
     loop = Loop(
         spec.train,
-        network,
+        Replica(network, Workers.here()),
         spec.optim.build(network),
         Stream(split.train, 16, "concat", 0),
         Pass(split.held_out, 16, "concat"),

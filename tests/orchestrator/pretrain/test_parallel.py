@@ -7,11 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from analysis import names
-from orchestrator.errors import InputError
-from orchestrator.pretrain.parallel import Workers
 
 WORKER = Path(__file__).with_name("several_workers.py")
 STEPS = {"steps": 8, "batch": 7, "log_every": 2, "checkpoint_every": 4}
@@ -117,9 +114,18 @@ def test_sharded_workers_keep_half_each(trial, spread):
     assert metrics[names.MEMORY_OPTIMIZER] == pytest.approx(whole, rel=0.03)
 
 
-def test_every_sequence_has_one_worker():
-    shares = [Workers(rank, 4, torch.device("cpu")).share(11) for rank in range(4)]
-    assert [number for share in shares for number in share] == list(range(11))
-    assert {len(share) for share in shares} == {2, 3}
-    with pytest.raises(InputError, match=r"train\.batch 11 is smaller than the number of workers 12"):
-        Workers(0, 12, torch.device("cpu")).share(11)
+@pytest.mark.parametrize(("workers", "packing"), [(2, "concat"), (4, "none")])
+def test_a_pipeline_follows_one(workers, packing, trial, run, spread):
+    """Two stages, alone or twice: losses, held-out losses, checkpoints and where a run diverges."""
+    spec = trial(
+        model={"depth": 4},
+        topology={"kind": "ancre-sparse", "segment": 2, "temperature": 0.1},
+        text={"packing": packing},
+        train=STEPS | {"batch": 8, "micro_batch": 2, "stages": 2, "clip": 1.0},
+    )
+    one = told(run(spec.model_copy(update={"train": spec.train.model_copy(update={"stages": 1})}), "alone"))
+    first, *_ = spread(spec, "line", workers, rows=3)
+    again, *others = spread(spec, "line", workers)
+    equal(first + again[2:], one)
+    assert [row[0] for row in again] == [4, 6, 8]
+    assert all([steady(row[1]) for row in other] == [steady(row[1]) for row in again] for other in others)
