@@ -30,16 +30,19 @@ class Progress:
     """The commits of a folder so far. The first line of its file is what was asked for.
 
     Raises:
-        InputError: the folder was begun with other settings.
+        InputError: something was committed, with other settings.
     """
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.position, self.read = Position(), ""  # read: fingerprint of the parts before the position's
         self.shards: Written = {side: [] for side in shards.SIDES}
         self._folder, self._settings = folder, settings.model_dump(mode="json")
-        begun = Tail(folder / PROGRESS, self._take).read()
+        self._begun: dict[str, Any] = {}  # the settings that are there
+        self.resumed = len(Tail(folder / PROGRESS, self._take).read()) > 1
+        if not self.resumed:
+            (folder / PROGRESS).unlink(missing_ok=True)
         self._file = Writer(folder / PROGRESS, durable=True)
-        if not begun:
+        if not self.resumed:
             self._file.append([{"settings": self._settings}])
 
     def commit(self, position: Position, written: Written, read: str) -> None:
@@ -53,8 +56,9 @@ class Progress:
 
     def _take(self, line: dict[str, Any]) -> None:
         if "settings" in line:
-            refuse_other(self._folder, line["settings"], self._settings)
+            self._begun = line["settings"]
         else:
+            refuse_other(self._folder, self._begun, self._settings)
             written = {side: [*map(shards.Shard.model_validate, new)] for side, new in line["shards"].items()}
             self._add(Position(**line["position"]), written, line["read"])
 

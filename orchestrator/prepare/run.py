@@ -30,7 +30,7 @@ from orchestrator.shards import folder as shards
 from orchestrator.shards.encoder import Encoder
 from orchestrator.shards.writer import Writer
 
-BATCH = 2**19  # characters of one task of a process: a quarter of a second or so
+BATCH = 2**17  # characters of one task of a process: some 50 ms
 BOTH = "both"  # the source of which a fraction is held out
 
 
@@ -49,7 +49,8 @@ def prepare(settings: Settings, out: Path, workers: int) -> shards.Manifest:
             else:
                 with closing(Preparation(settings, out, workers)) as preparation:
                     preparation.run()
-            (out / PROGRESS).unlink(missing_ok=True)
+            for left in (out / PROGRESS, *out.glob(".*")):  # .*: of a file that was being written
+                left.unlink(missing_ok=True)
         except OSError as error:
             reason = error.strerror or str(error)
             raise InputError(f"--out {out}: {reason}; once that is mended, the same command goes on") from error
@@ -62,7 +63,7 @@ def _held(out: Path) -> Iterator[None]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out, os.O_RDONLY)
-        inside = {path.name for path in out.iterdir()}
+        inside = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     except (OSError, ValueError) as error:
         raise InputError(f"--out {out}: {getattr(error, 'strerror', error)}") from error
     try:
@@ -91,12 +92,11 @@ class Preparation:
     def __init__(self, settings: Settings, out: Path, workers: int) -> None:
         self.settings, self.out = settings, out
         self.sources = sources(settings)
-        if (out / PROGRESS).exists():
-            _refuse_changed_tokenizer(settings, out)
+        self.progress = Progress(out, settings)
+        if self.progress.resumed:
+            self._check_resumed()
         else:
             jsonl.replace(out / shards.TOKENIZER, tokenizer_json(settings, self.sources))
-        self.progress = Progress(out, settings)
-        self._check_resumed()
         self.tokenizer = (out / shards.TOKENIZER).read_bytes()
         where = f"--tokenizer: {settings.tokenizer}"
         self.encoder = Encoder.load(self.tokenizer, where)
@@ -131,10 +131,11 @@ class Preparation:
 
     def _check_resumed(self) -> None:
         """That what is committed is still there, and comes from what would be read now."""
+        _refuse_changed_tokenizer(self.settings, self.out)
         position = self.progress.position
         written = [shard for side in self.progress.shards.values() for shard in side]
         shards.check_sizes(self.out, [file for shard in written for file in shard.files])
-        if position.source < len(self.sources) and written:
+        if position.document:  # else a source begins here
             source = [*self.sources.values()][position.source]
             if self.progress.read != source.fingerprint(position.part):
                 raise InputError(
