@@ -56,7 +56,9 @@ VAL_PERPLEXITY = "val/perplexity"
 VAL_LOSS = "val/loss"
 PERPLEXITY_GALORE_COMPAT = "val/perplexity_galore_compat"  # as GaLore's code prints it, for its tables; reads low
 TOKENS_PER_S = "train/tokens_per_second"
-MFU = "train/mfu"  # share of the devices' peak FLOP/s that the network's arithmetic takes; absent where no peak is known
+MFU = (
+    "train/mfu"  # share of the devices' peak FLOP/s that the network's arithmetic takes; absent where no peak is known
+)
 MEMORY_PARAMETERS = "memory/parameters"  # bytes on one worker, as all of these, in the first step after a start
 MEMORY_GRADIENTS = "memory/gradients"
 MEMORY_OPTIMIZER = "memory/optimizer"  # what the optimizer keeps

@@ -79,7 +79,7 @@ class Checkpoints:
         _flush(self.folder)
         self._prune()
 
-    def refused(self, step: int, error: Exception) -> InputError:
+    def refused(self, step: int, error: BaseException) -> InputError:
         """What to raise where the disk did not take a checkpoint; frees what was written of it."""
         self.clear()
         return InputError(f"{self.folder}: the checkpoint of step {step} cannot be written: {one_line(error)}")

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import cosine_similarity
 
 from analysis import names
-from models.stack import Stack
+from models.llama import Llama
 
 
 class Depths:
@@ -24,8 +24,8 @@ class Depths:
     h_j is what block j + 1 reads. Of streams and of attention over depth that is their mix.
     """
 
-    def __init__(self, stack: Stack) -> None:
-        self.stack = stack
+    def __init__(self, network: Llama) -> None:
+        self.stack = network.stack
 
     def watch(self) -> None:
         """Look into the next forward of the network, and no other: recomputing it in backward is not watched."""
@@ -33,7 +33,7 @@ class Depths:
         self.outputs: list[Tensor] = []
         self.cosines: list[Tensor] = []
         self.before: Tensor | None = None
-        self.hooks = [block.register_forward_hook(self._block) for block in self.stack.blocks]
+        self.hooks = [block.register_forward_hook(self._block, with_kwargs=True) for block in self.stack.blocks]
         self.hooks.append(self.stack.register_forward_hook(self._stack))
 
     def finish(self) -> dict[str, list[float]]:
@@ -48,9 +48,10 @@ class Depths:
         return {name: values.tolist() for name, values in found.items()}
 
     @torch.no_grad()
-    def _block(self, block: nn.Module, inputs: tuple[Any, ...], out: Tensor) -> None:
-        self._state(inputs[0])
-        self.outputs.append(_rms(out))
+    def _block(self, block: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], out: Tensor) -> None:
+        if not options:  # else it was asked for a part of what it computes
+            self._state(inputs[0])
+            self.outputs.append(_rms(out))
 
     @torch.no_grad()
     def _stack(self, stack: nn.Module, inputs: tuple[Any, ...], out: Tensor) -> None:
@@ -67,9 +68,11 @@ class Depths:
 
 
 def _rms(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dtype=torch.float32) / math.sqrt(x.numel())
+    norm: Tensor = torch.linalg.vector_norm(x, dtype=torch.float32)
+    return norm / math.sqrt(x.numel())
 
 
 def _norm(gradients: list[Tensor | None]) -> Tensor:
     norm = nn.utils.get_total_norm([g for g in gradients if g is not None], foreach=True)
-    return norm.full_tensor().float() if isinstance(norm, DTensor) else norm.float()
+    whole: Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return whole.float()

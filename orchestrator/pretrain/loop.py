@@ -11,13 +11,13 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from analysis import names
+from models.llama import Llama
 from models.optim.layerwise import LayerwiseSteps
 from models.stack import Topology
 from orchestrator.errors import Diverged
@@ -89,7 +89,7 @@ class Loop:
         alone = train.layerwise or train.precision == "bf16-stochastic"  # which widens what is stepped at once
         in_backward = spread.network.parameters() if train.layerwise else ()
         self.steps = LayerwiseSteps(optimizer, in_backward) if alone else None
-        self.depths = Depths(spread.network.stack) if train.depths_every else None
+        self.depths = Depths(spread.network) if train.depths_every and isinstance(spread.network, Llama) else None
         self.memory: Memory | None = Memory(spread.network, optimizer, workers.device)  # until it has been reported
         replicas = spread.replicas
         self.size = train.micro_batch or replicas.most(train.batch)  # sequences of a micro-batch
@@ -124,11 +124,12 @@ class Loop:
         return step == self.train.steps or any(every and step % every == 0 for every in intervals)
 
     def _advance(self) -> None:
-        train, progress, workers = self.train, self.progress, self.workers
+        train, progress = self.train, self.progress
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * rate(progress.step, train)
-        if look := bool(self.depths and (progress.step + 1) % train.depths_every == 0):
-            self.depths.watch()
+        depths = self.depths if train.depths_every and (progress.step + 1) % train.depths_every == 0 else None
+        if depths:
+            depths.watch()
         if self.memory and not self.memory.activations:
             self.memory.watch()
         tokens = self.loader.predictions(progress.step)
@@ -140,8 +141,8 @@ class Loop:
             raise Diverged(progress.step + 1, self._first_bad(parts))
         if train.clip:
             self.spread.clip(train.clip, norm)
-        if self.depths and look:
-            progress.depths = self.depths.finish()
+        if depths:
+            progress.depths = depths.finish()
         if self.memory:
             self.memory.backward()
         self._step()

@@ -13,7 +13,10 @@ from typing import Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
+
+from models.llama import Llama
+from models.pipeline import Stage
 
 Value = TypeVar("Value")
 
@@ -60,7 +63,7 @@ class Spread(Protocol):
     """A network spread over workers: `replica.py`, or `pipeline.py`. Every worker makes every call."""
 
     @property
-    def network(self) -> nn.Module:
+    def network(self) -> Llama | Stage:
         """What this worker trains and saves; parameters have their names in the whole network."""
 
     @property
@@ -80,6 +83,6 @@ class Spread(Protocol):
         """Scale the gradient down to `largest` where its length `norm` is above."""
 
 
-def clip(gradients: Sequence[Tensor], largest: float, norm: Tensor) -> None:
+def clip(gradients: list[Tensor], largest: float, norm: Tensor) -> None:
     if gradients:
         torch._foreach_mul_(gradients, (largest / (norm + 1e-6)).clamp(max=1.0))

@@ -16,8 +16,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from models.llama import Llama
 from models.optim.parts import parts as parts_of
-from models.stack import Stack
 from orchestrator.pretrain.parallel import Workers, clip
 
 
@@ -30,7 +30,7 @@ class Replica:
         mixed: forward under bfloat16 autocast.
     """
 
-    def __init__(self, network: nn.Module, workers: Workers, *, sharded: bool = False, mixed: bool = False) -> None:
+    def __init__(self, network: Llama, workers: Workers, *, sharded: bool = False, mixed: bool = False) -> None:
         self.network, self.workers, self.replicas, self.mixed = network, workers, workers, mixed
         self.forward: nn.Module = network
         self.apart: list[nn.Parameter] = []  # whole on every worker, and not known to FSDP
@@ -84,7 +84,9 @@ class Replica:
     def gradient_norm(self) -> Tensor:
         """The length of the whole gradient."""
         norms = [nn.utils.get_total_norm(some, foreach=True) for some in self._gradients() if some]
-        return torch.stack([n.full_tensor() if isinstance(n, DTensor) else n for n in norms]).float().norm()
+        whole = [n.full_tensor() if isinstance(n, DTensor) else n for n in norms]
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(whole), dtype=torch.float32)
+        return norm
 
     def clip(self, largest: float, norm: Tensor) -> None:
         """Scale the gradient down to `largest` where its length `norm` is above."""
@@ -94,13 +96,12 @@ class Replica:
     def _gradients(self) -> tuple[list[Tensor], list[Tensor]]:
         """Those that are sharded and those that are whole: no operation takes both."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        sharded = [g for g in gradients if isinstance(g, DTensor)]
+        sharded: list[Tensor] = [g for g in gradients if isinstance(g, DTensor)]
         return sharded, [g for g in gradients if not isinstance(g, DTensor)]
 
 
-def _shard(network: nn.Module, workers: Workers, apart: list[nn.Parameter]) -> None:
+def _shard(network: Llama, workers: Workers, apart: list[nn.Parameter]) -> None:
     mesh = init_device_mesh(workers.device.type, (workers.count,))
-    for stack in (module for module in network.modules() if isinstance(module, Stack)):
-        for block in stack.blocks:
-            fully_shard(block, mesh=mesh)
+    for block in network.stack.blocks:
+        fully_shard(block, mesh=mesh)
     fully_shard(network, mesh=mesh, ignored_params=set(apart))

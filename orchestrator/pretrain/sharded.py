@@ -19,11 +19,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
-from torch.distributed.checkpoint import CheckpointException, DefaultLoadPlanner, FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 
 from orchestrator.errors import InputError, one_line
@@ -117,7 +120,7 @@ class Saver:
 
     def _state(self, extra: Mapping[str, Tensor]) -> dict[str, Any]:
         network, optim = get_state_dict(self.network, self.optimizer, options=FLAT)
-        named = {f"network.{name}": value for name, value in network.items()}
+        named: dict[str, Any] = {f"network.{name}": value for name, value in network.items()}
         named |= {f"optim.{name}": value for name, value in optim.items()}
         return named | {f"extra.{name}": value for name, value in extra.items()}
 
@@ -131,7 +134,7 @@ class Saver:
             if self.group is not None:
                 dist.broadcast_object_list(scratch, group=self.group)
             assert scratch[0] is not None
-            dcp.save(
+            save(
                 state,
                 storage_writer=FileSystemWriter(scratch[0], overwrite=False),
                 process_group=self.group,
@@ -202,7 +205,7 @@ def _read(folder: Path, tensors: dict[str, Tensor], group: dist.ProcessGroup | N
     reader = Reader(str(folder))
     try:
         reader.read_metadata()  # torch tells of what is wrong there in a roundabout way
-        dcp.load(
+        load(
             tensors,
             storage_reader=reader,
             planner=TensorsAlone(),
@@ -213,7 +216,7 @@ def _read(folder: Path, tensors: dict[str, Tensor], group: dist.ProcessGroup | N
         raise InputError(f"{folder}: {_cause(error)}") from error
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
     """In one line, what keeps a checkpoint from being loaded; of several workers, what the first one met."""
     first = next(_causes(error), error)
     if isinstance(first, pickle.UnpicklingError):
@@ -221,6 +224,6 @@ def _cause(error: Exception) -> str:
     return f"cannot be loaded: {one_line(first)}"
 
 
-def _causes(error: Exception) -> Iterator[Exception]:
+def _causes(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, CheckpointException):
         yield from (failure[0] for _, failure in sorted(error.failures.items()))

@@ -263,7 +263,7 @@ def _follow(job: Job) -> dict[str, Any]:
 
 
 def _report(due: dict[str, Any] | None) -> None:
-    """Tell Tune what worker 0 has to tell, if anything: Ray Train takes few reports a second, and those of all at once."""
+    """Tell Tune what worker 0 has to tell: Ray Train takes few reports a second, and of all workers at once."""
     import ray.train
 
     from orchestrator.pretrain.parallel import Workers

@@ -50,6 +50,8 @@ class Spec(TrialSpec):
             raise ValueError(
                 f"optim {self.optim.kind!r} needs whole weights, which train.sharding 'fsdp' does not keep"
             )
+        if self.train.depths_every and self.model.granularity != "block":
+            raise ValueError(f"train.depths_every needs model.granularity 'block', not {self.model.granularity!r}")
         check_stages(self.model, self.topology, self.train.stages)
         if self.text.tokenizer == "bpe" and self.model.vocab_size < BPE_ALPHABET:
             raise ValueError(
