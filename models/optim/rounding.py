@@ -27,7 +27,7 @@ def stochastic_bfloat16(x: Tensor) -> Tensor:
     """
     bits = x.view(torch.int32)
     drawn = torch.empty_like(bits).random_(0, 1 << 16).add_(bits).bitwise_and_(-(1 << 16)).view(torch.float32)
-    return torch.where(x.isfinite(), drawn, x).bfloat16()
+    return torch.where(x == x, drawn, x).bfloat16()  # the carry turns some NaN into zero; infinity takes none
 
 
 class StochasticRounding:

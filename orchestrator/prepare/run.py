@@ -22,7 +22,7 @@ from orchestrator.errors import InputError
 from orchestrator.prepare.pool import Batch, Encoded, Pool
 from orchestrator.prepare.progress import PROGRESS, Position, Progress, refuse_other
 from orchestrator.prepare.settings import Settings
-from orchestrator.prepare.sources import Source, sources
+from orchestrator.prepare.sources import BOTH, Source, sources
 from orchestrator.prepare.tokenizer import tokenizer_file, tokenizer_json
 from orchestrator.prepare.watch import Watch
 from orchestrator.record import jsonl
@@ -31,7 +31,6 @@ from orchestrator.shards.encoder import Encoder
 from orchestrator.shards.writer import Writer
 
 BATCH = 2**17  # characters of one task of a process: some 50 ms
-BOTH = "both"  # the source of which a fraction is held out
 
 
 def prepare(settings: Settings, out: Path, workers: int) -> shards.Manifest:
@@ -51,6 +50,8 @@ def prepare(settings: Settings, out: Path, workers: int) -> shards.Manifest:
                     preparation.run()
             for left in (out / PROGRESS, *out.glob(".*")):  # .*: of a file that was being written
                 left.unlink(missing_ok=True)
+        except BrokenPipeError:  # nobody reads what it prints
+            raise
         except OSError as error:
             reason = error.strerror or str(error)
             raise InputError(f"--out {out}: {reason}; once that is mended, the same command goes on") from error
@@ -152,13 +153,13 @@ class Preparation:
         for encoded in self.pool.encoded(self._batches(source), held_below):
             self._add(encoded, source)
             self.watch.show(name, self.position.part, source.num_parts, encoded)
-            if self._room(self.settings.limit_tokens) == 0:
+            if not self._room:
                 break
         self._commit(Position(number + 1), "")
 
     def _batches(self, source: Source) -> Iterator[Batch]:
         """What is left of the source, in tasks for the pool."""
-        if self._room(self.settings.limit_tokens) == 0:
+        if not self._room:
             return
         batch, size = Batch([], []), 0
         limit = self.settings.limit and max(0, self.settings.limit - self.position.documents)
@@ -172,15 +173,17 @@ class Preparation:
         if batch.documents:
             yield batch
 
-    def _room(self, limit: int | None) -> int:
+    @property
+    def _room(self) -> int:
         """Tokens of the source until the limit."""
+        limit = self.settings.limit_tokens
         return 2**62 if limit is None else max(0, limit - self.position.tokens)
 
     def _add(self, encoded: Encoded, source: Source) -> None:
         """Hand documents to the writers, up to the limit, and commit each time that a shard is full."""
         done, stops = 0, np.cumsum(encoded.lengths)
-        while done < stops.size and (room := self._room(self.settings.limit_tokens)):
-            full = self.settings.shard_tokens - sum(writer.size for writer in self.writers.values())
+        while done < stops.size and (room := self._room):
+            full = self.settings.shard_tokens - self._pending
             begin = int(stops[done - 1]) if done else 0
             stop = min(int(np.searchsorted(stops, begin + min(full, room))) + 1, stops.size)
             self._hand_over(encoded, slice(done, stop), slice(begin, int(stops[stop - 1])))
@@ -188,9 +191,14 @@ class Preparation:
             before = self.position
             tokens = before.tokens + int(stops[stop - 1]) - begin
             self.position = Position(before.source, part, document, before.documents + stop - done, tokens)
-            if sum(writer.size for writer in self.writers.values()) >= self.settings.shard_tokens:
+            if self._pending >= self.settings.shard_tokens:
                 self._commit(self.position, source.fingerprint(part))
             done = stop
+
+    @property
+    def _pending(self) -> int:
+        """Tokens that are not committed."""
+        return sum(writer.size for writer in self.writers.values())
 
     def _hand_over(self, encoded: Encoded, documents: slice, tokens: slice) -> None:
         lengths, held_out = encoded.lengths[documents], encoded.held_out[documents]

@@ -11,7 +11,7 @@ from orchestrator.data.base import existing
 from orchestrator.data.files import READERS
 from orchestrator.pretrain.spec import BPE_ALPHABET
 
-HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 SHARD_TOKENS = 2**26  # 134 MB of 2-byte tokens
 
 

@@ -17,6 +17,7 @@ from orchestrator.data.files import read, readable
 from orchestrator.errors import InputError, one_line
 from orchestrator.prepare.settings import Settings
 
+BOTH = "both"  # the source of which a fraction is held out
 C4 = "allenai/c4"
 C4_FILES = "en/c4-{}.*.json.gz"  # in https://huggingface.co/datasets/allenai/c4
 
@@ -102,7 +103,8 @@ class Hub:
         except datasets.exceptions.DatasetNotFoundError as error:
             raise InputError(f"{self.name}: no such dataset on the Hugging Face hub, and no such path here") from error
         except ConnectionError as error:
-            raise InputError(f"{self.name}: the Hugging Face hub cannot be reached; {self._instead}") from error
+            where = self.name if self.name == C4 else f"{self.name}: no such path here, and"
+            raise InputError(f"{where}: the Hugging Face hub cannot be reached; {self._instead}") from error
         except Exception as error:  # unknown configurations and splits, among much else
             raise InputError(f"{self}: {one_line(error)}") from error
 
@@ -121,7 +123,7 @@ class Hub:
 
 
 def sources(settings: Settings) -> dict[str, Source]:
-    """Held-out and training text; under "both" where the one is a fraction of the other.
+    """Held-out and training text; under BOTH where the one is a fraction of the other.
 
     Raises:
         InputError: a path or dataset is not there, or cannot be read.
@@ -133,14 +135,14 @@ def sources(settings: Settings) -> dict[str, Source]:
     train = Hub(name, config, settings.split or "train", settings.column)
     val = settings.val or ("validation" if c4 else None)
     if val is None:
-        return {"both": train}
+        return {BOTH: train}
     return {"validation": Hub(name, config, val, settings.column), "train": train}
 
 
 def _files(settings: Settings) -> dict[str, Source]:
     train = _matching(settings.source, "SOURCE")
     if settings.val is None:
-        return {"both": Files(tuple(train), settings.column)}
+        return {BOTH: Files(tuple(train), settings.column)}
     val = _matching(settings.val, "--val")
     left = [file for file in train if file not in set(val)]
     if not left:

@@ -6,6 +6,7 @@ import time
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from orchestrator.prepare.pool import Encoded
 
@@ -31,7 +32,7 @@ class Watch:
         self.text_bytes += encoded.text_bytes
         line = f"{source}: file {part + 1:,} of {parts:,}; {self._counts()}"
         if self.live:
-            self.live.update(line)
+            self.live.update(Text(line))
         elif time.monotonic() - self.said >= EVERY:
             self.said = time.monotonic()
             print(line, flush=True)

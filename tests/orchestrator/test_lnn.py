@@ -174,6 +174,7 @@ def test_estimate_counts_the_network_and_the_topology() -> None:
         ({"model": {"rank": 51}}, ("model",), "rank = 51: a target of width 50 has rank 50 at most"),
         ({"topology": {"kind": "shortcuts", "shortcuts": "0:4"}}, ("topology",), "0:4"),
         ({"topology": {"kind": "cascade"}}, ("topology",), "did you mean 'cascaded'?"),
+        ({"optim": {"kind": "galore", "lr": 0.1}}, ("optim",), "no matrix to project: rank 128 should be below"),
         ({"train": {"steps": 0}}, ("train", "steps"), "greater than or equal to 1"),
         ({"seed": -1}, ("seed",), "greater than or equal to 0"),
     ],

@@ -99,7 +99,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(words, source, tokeni
     assert cli.main([*ask, "--out", str(straight)]) == 0
     random, kills, before = Random(1), 0, {}
     while not (killed / "manifest.json").exists():
-        process, target = command([*ask, "--out", str(killed)]), commits(killed) + random.randint(1, 12)
+        process, target = command([*ask, "--out", str(killed)]), commits(killed) + random.randint(8, 40)
         while process.poll() is None and commits(killed) < target:
             time.sleep(0.001)
         if process.poll() is None:

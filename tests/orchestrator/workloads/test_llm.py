@@ -81,6 +81,7 @@ def test_the_estimated_memory_grows_as_it_should():
         ("model", {"vocab_size": 100}, "Value error, model.vocab_size 100 is below 257"),
         ("topology", {"kind": "anchre"}, "topology: Value error, no topology of kind 'anchre'; did you mean 'ancre'?"),
         ("optim", {"lr": -1}, "optim.lr: Input should be greater than 0"),
+        ("optim", {"kind": "galore", "rank": 32}, "Value error, an optimizer with no matrix to project: rank 32"),
         ("data", {"kind": "nothing"}, "data: Value error, no data of kind 'nothing'"),
         ("text", {"val_fraction": 0}, "text.val_fraction: Input should be greater than 0"),
         ("text", {"packing": "all"}, "text.packing: Input should be 'concat' or 'none'"),
