@@ -22,6 +22,7 @@ def job(tmp_path):
             cpus=1,
             gpus=0.0,
             workers=1,
+            min_workers=0,
             commit="abc",
         )
 
