@@ -54,7 +54,18 @@ ARMS = "ancre.arms"  # as JSON, in the file's order: {arm: {"configurations": ce
 TRAIN_LOSS = "train/loss"
 VAL_PERPLEXITY = "val/perplexity"
 VAL_LOSS = "val/loss"
+PERPLEXITY_GALORE_COMPAT = "val/perplexity_galore_compat"  # as GaLore's code prints it, for its tables; reads low
 TOKENS_PER_S = "train/tokens_per_second"
+MFU = (
+    "train/mfu"  # share of the devices' peak FLOP/s that the network's arithmetic takes; absent where no peak is known
+)
+MEMORY_PARAMETERS = "memory/parameters"  # bytes on one worker, as all of these, in the first step after a start
+MEMORY_GRADIENTS = "memory/gradients"
+MEMORY_OPTIMIZER = "memory/optimizer"  # what the optimizer keeps
+MEMORY_ACTIVATIONS = "memory/activations"  # what a micro-batch's forward keeps for its backward
+MEMORY_PEAK = "memory/peak"  # of the accelerator's allocator, or of the whole process
+MEMORY = (MEMORY_PARAMETERS, MEMORY_GRADIENTS, MEMORY_OPTIMIZER, MEMORY_ACTIVATIONS)
+ESTIMATED = "_estimated"  # behind the name of a metric: what the plan said of it
 EVAL_TIME_AT_GOAL = "eval/time_at_goal"  # steps within the radius, 0 to the episode's length; mean over environments
 EVAL_SUCCESS_ANY = "eval/success_any"  # share of environments with at least one such step
 EVAL_SUCCESS_EASY = "eval/success_easy"  # as time_at_goal, with the looser radius
@@ -78,9 +89,10 @@ AXIS_METRIC = "spec/"  # in front of a numeric axis, so that MLflow can compare 
 
 # Which end of a metric is best, where neither the study nor the question says so.
 MODES: Mapping[str, Literal["min", "max"]] = {
-    **dict.fromkeys((TRAIN_LOSS, VAL_PERPLEXITY, VAL_LOSS, EVAL_FINAL_DISTANCE, CRITIC_LOSS, NAN_RESETS), "min"),
+    **dict.fromkeys((TRAIN_LOSS, VAL_PERPLEXITY, PERPLEXITY_GALORE_COMPAT, VAL_LOSS), "min"),
+    **dict.fromkeys((EVAL_FINAL_DISTANCE, CRITIC_LOSS, NAN_RESETS, *MEMORY, MEMORY_PEAK), "min"),
     **dict.fromkeys((EVAL_TIME_AT_GOAL, EVAL_SUCCESS_ANY, EVAL_SUCCESS_EASY, EVAL_SUCCESS_HARD), "max"),
-    **dict.fromkeys((LOGITS_ACCURACY, TOKENS_PER_S, ENV_STEPS_PER_S, GRAD_STEPS_PER_S), "max"),
+    **dict.fromkeys((LOGITS_ACCURACY, TOKENS_PER_S, MFU, ENV_STEPS_PER_S, GRAD_STEPS_PER_S), "max"),
     **dict.fromkeys(TIMES, "min"),
 }
 
@@ -88,6 +100,14 @@ MODES: Mapping[str, Literal["min", "max"]] = {
 SPEC_FILE = "spec.json"
 TOPOLOGY_FILE = "topology.json"  # as in the last row
 ENVIRONMENT_FILE = "environment.json"
+DEPTHS_FILE = "depths.jsonl"  # a line for each step that was looked into: {"step": .., and a list for each of DEPTHS}
+
+# In DEPTHS_FILE, of K blocks
+DEPTH_STATE_RMS = "state_rms"  # root mean square of h_0 .. h_K
+DEPTH_OUTPUT_RMS = "output_rms"  # of what each block returned
+DEPTH_COSINE = "cosine"  # of h_{j-1} and h_j, mean over tokens
+DEPTH_GRADIENT_NORM = "gradient_norm"  # of each block's weights
+DEPTHS = (DEPTH_STATE_RMS, DEPTH_OUTPUT_RMS, DEPTH_COSINE, DEPTH_GRADIENT_NORM)
 
 # Artifacts of the study's run
 STUDY_FILE = "study.toml"

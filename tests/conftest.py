@@ -1,13 +1,16 @@
-"""Environments that tests share: each is compiled once a session."""
+"""What tests share: environments, each compiled once a session, and a small corpus."""
 
 import os
 
 # Half the time of compiling physics goes into optimisations that a few steps do not repay.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from envs.vector import GoalVectorEnv
 from orchestrator import kinds
 
 NUM_ENVS = 32
+WORDS = ["a", "state", "leaves", "one", "block", "and", "every", "later", "step", "weighs", "it", "anew"]
 TRACES: Counter[tuple[str, str]] = Counter()  # by kind and method
 
 
@@ -64,3 +68,13 @@ def _counted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         return method(self, *arguments)
 
     return counted
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory) -> Path:
+    """Sixty documents of 2 to 12 words: 8 to 9 batches of the tiny trial are a pass over them."""
+    choose = random.Random(0)
+    documents = (" ".join(choose.choices(WORDS, k=choose.randint(2, 12))) for _ in range(60))
+    file = tmp_path_factory.mktemp("text") / "corpus.jsonl"
+    file.write_text("".join(f"{json.dumps({'text': document})}\n" for document in documents))
+    return file

@@ -1,7 +1,7 @@
 """What survives a crash: the state of a run after a step, whole or not at all.
 
-    checkpoints/step-00000100/state.pt      tensors and numbers, by torch.save
-                              commit.json   its size, its SHA-256, and the trial it belongs to
+    checkpoints/step-00000100/state.pt      tensors and numbers, by torch.save; or the files of `sharded.py`
+                              commit.json   size and SHA-256 of each file, and the trial they belong to
     checkpoints/best.json                   the step of lowest held-out loss among those saved
 
 A folder is written under another name, flushed to disk and renamed, so a folder of that name without a matching
@@ -15,7 +15,6 @@ import logging
 import os
 import pickle
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from hashlib import file_digest
 from pathlib import Path
@@ -23,9 +22,12 @@ from typing import Any
 
 import torch
 
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, one_line
 
 KEEP = 2
+SCRATCH = ".saving-"
+STATE = "state.pt"
+COMMIT = "commit.json"
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +50,44 @@ class Checkpoints:
             InputError: the disk does not take it; earlier checkpoints stay.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self.folder, prefix=".saving-", ignore_cleanup_errors=True) as scratch:
-                self._write(Path(scratch), step, state)
-                target = self._path(step)
-                shutil.rmtree(target, ignore_errors=True)  # there only if it was damaged
-                Path(scratch).rename(target)
-            _flush(self.folder)
+            scratch = self.begin(step)
+            torch.save(dict(state), scratch / STATE)
+            self.commit(step, scratch)
         except (OSError, RuntimeError) as error:  # torch.save turns a full disk into a RuntimeError
-            raise InputError(f"{self.folder}: the checkpoint of step {step} cannot be written: {error}") from error
+            raise self.refused(step, error) from error
+
+    def begin(self, step: int) -> Path:
+        """The empty folder in which the files of this step's checkpoint are to be written."""
+        self.clear()
+        scratch = self.folder / f"{SCRATCH}{step:08d}"
+        scratch.mkdir(parents=True)
+        return scratch
+
+    def commit(self, step: int, scratch: Path, about: Mapping[str, Any] | None = None) -> None:
+        """Make what is in `scratch` the checkpoint of this step; `about`, JSON, is kept beside it."""
+        files = {}
+        for file in sorted(scratch.iterdir()):
+            _flush(file)
+            files[file.name] = {"bytes": file.stat().st_size, "sha256": _digest(file)}
+        record = {"step": step, "files": files, "identity": self.identity, "about": about}
+        (scratch / COMMIT).write_text(json.dumps(record))
+        _flush(scratch / COMMIT)
+        _flush(scratch)
+        target = self.path(step)
+        shutil.rmtree(target, ignore_errors=True)  # there only if it was damaged
+        scratch.rename(target)
+        _flush(self.folder)
         self._prune()
+
+    def refused(self, step: int, error: BaseException) -> InputError:
+        """What to raise where the disk did not take a checkpoint; frees what was written of it."""
+        self.clear()
+        return InputError(f"{self.folder}: the checkpoint of step {step} cannot be written: {one_line(error)}")
+
+    def clear(self) -> None:
+        """Remove what was being written when its process died."""
+        for left in self.folder.glob(f"{SCRATCH}*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     def newest(self) -> int | None:
         """The step of the newest valid checkpoint.
@@ -66,57 +96,53 @@ class Checkpoints:
             InputError: it belongs to another trial.
         """
         for step in reversed(self._steps()):
-            commit = self._commit(step)
+            commit = self._valid(step)
             if commit is None:
-                log.warning("%s is damaged; trying the one before it", self._path(step))
+                log.warning("%s is damaged; trying the one before it", self.path(step))
                 continue
             difference = _difference(commit["identity"], self.identity)
             if difference:
-                raise InputError(f"{self._path(step)} belongs to another trial: {difference}")
+                raise InputError(f"{self.path(step)} belongs to another trial: {difference}")
             return step
         return None
 
     def load(self, step: int) -> Any:
         """The state saved after `step`, on the CPU."""
-        return load_state(self._path(step) / "state.pt")
+        return load_state(self.path(step) / STATE)
+
+    def about(self, step: int) -> Any:
+        """What was kept beside the files of `step`."""
+        return (_read_json(self.path(step) / COMMIT) or {}).get("about")
 
     def note(self, step: int, loss: float) -> None:
         """Remember the held-out loss after `step`, so that the best checkpoint is kept."""
         best = self._best()
-        if self._path(step).exists() and not (best and best["loss"] <= loss):
+        if self.path(step).exists() and not (best and best["loss"] <= loss):
             scratch = self.folder / ".best"
             scratch.write_text(json.dumps({"step": step, "loss": loss}))
             scratch.replace(self.folder / "best.json")
 
-    def _write(self, folder: Path, step: int, state: Mapping[str, Any]) -> None:
-        file = folder / "state.pt"
-        torch.save(dict(state), file)
-        _flush(file)
-        commit = {"step": step, "bytes": file.stat().st_size, "sha256": _digest(file), "identity": self.identity}
-        (folder / "commit.json").write_text(json.dumps(commit))
-        _flush(folder / "commit.json")
-        _flush(folder)
-
-    def _commit(self, step: int) -> dict[str, Any] | None:
+    def _valid(self, step: int) -> dict[str, Any] | None:
         """The commit record of a checkpoint, nothing where the checkpoint is not what it says."""
-        file = self._path(step) / "state.pt"
-        commit = _read_json(self._path(step) / "commit.json")
+        folder = self.path(step)
+        commit = _read_json(folder / COMMIT)
         try:
-            if commit and commit["bytes"] == file.stat().st_size and commit["sha256"] == _digest(file):
-                return commit if commit["step"] == step and "identity" in commit else None
-        except (OSError, KeyError):
+            if commit and commit["step"] == step and "identity" in commit and commit["files"]:
+                # Sizes first: a checkpoint cut short is known without reading it.
+                sizes = all((folder / name).stat().st_size == file["bytes"] for name, file in commit["files"].items())
+                if sizes and all(_digest(folder / name) == file["sha256"] for name, file in commit["files"].items()):
+                    return commit
+        except (OSError, KeyError, TypeError, AttributeError):
             pass
         return None
 
     def _prune(self) -> None:
         best = self._best()
-        valid = [step for step in self._steps() if (self._path(step) / "commit.json").exists()]
+        valid = [step for step in self._steps() if (self.path(step) / COMMIT).exists()]
         keep = {*valid[-KEEP:], best["step"] if best else None}
         for step in self._steps():
             if step not in keep:
-                shutil.rmtree(self._path(step))
-        for left in self.folder.glob(".saving-*"):  # by a process that was killed
-            shutil.rmtree(left)
+                shutil.rmtree(self.path(step))
 
     def _best(self) -> dict[str, Any] | None:
         return _read_json(self.folder / "best.json")
@@ -124,7 +150,7 @@ class Checkpoints:
     def _steps(self) -> list[int]:
         return sorted(int(path.name[5:]) for path in self.folder.glob("step-*") if path.name[5:].isdecimal())
 
-    def _path(self, step: int) -> Path:
+    def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
 

@@ -14,7 +14,8 @@ def first_bad(network: nn.Module, forward: Callable[[], object]) -> str | None:
     Args:
         forward: repeats the forward pass of the step; its gradients are still in place.
     """
-    return _weight(network) or _output(network, forward) or _gradient(network)
+    weight, output = _weight(network), _output(network, forward)  # which all workers of a pipeline take part in
+    return weight or output or _gradient(network)
 
 
 def _weight(network: nn.Module) -> str | None:

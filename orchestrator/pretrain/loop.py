@@ -1,8 +1,8 @@
 """The training loop of next-token networks: what happens in a step, and what is reported when.
 
-A step waits for the device once, to see that its loss and gradient are finite; the next batch is put together
-meanwhile. A checkpoint is saved before the report of its step, and a resumed run begins with that report: none is ever
-lost, one may come twice.
+A step waits for the device once, to see that its loss and gradient are finite; the next batch is read meanwhile. A
+checkpoint is taken before the report of its step and written while training goes on. A resumed run begins with the
+report of its checkpoint's step: none is ever lost, those since that step come twice.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
 from analysis import names
+from models.llama import Llama
+from models.optim.layerwise import LayerwiseSteps
 from models.stack import Topology
 from orchestrator.errors import Diverged
 from orchestrator.pretrain.checkpoint import Checkpoints
+from orchestrator.pretrain.depths import Depths
 from orchestrator.pretrain.diagnosis import first_bad
-from orchestrator.pretrain.parallel import Workers, unsynced
+from orchestrator.pretrain.loader import Loader
+from orchestrator.pretrain.measure import Memory, peak_flops
+from orchestrator.pretrain.parallel import Spread, Workers
 from orchestrator.pretrain.sequences import PAD, Numbers, Pass, Stream
+from orchestrator.pretrain.sharded import Saver
 from orchestrator.pretrain.spec import TrainSpec
 from orchestrator.workloads.base import Row
 
@@ -38,6 +42,7 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0  # of training alone
     gradient_norm: float = 0.0  # of the last step
+    depths: dict[str, list[float]] | None = None  # of the last step that was looked into
 
 
 def rate(step: int, train: TrainSpec) -> float:
@@ -50,34 +55,45 @@ def rate(step: int, train: TrainSpec) -> float:
 
 
 class Loop:
-    """Trains `network` on `stream`, with the steps of all `workers` kept alike.
+    """Trains a network on `stream`, with the steps of all `workers` kept alike.
 
     Args:
-        network: token numbers (batch, length) to logits (batch, length, vocabulary), on the workers' device.
-        optimizer: of the network, at its peak rate.
+        spread: the network over its workers.
+        optimizer: of what this worker trains of it, at its peak rate.
         held_out: what val/loss is measured on.
         topologies: the network's topologies by name, reported with each evaluation.
+        flops: of training on one token.
+        estimated: what the plan says of this trial's memory, to be reported beside what is measured.
     """
 
     def __init__(
         self,
         train: TrainSpec,
-        network: nn.Module,
+        spread: Spread,
         optimizer: torch.optim.Optimizer,
         stream: Stream,
         held_out: Pass,
         topologies: Mapping[str, Topology],
         workers: Workers,
         checkpoints: Checkpoints,
+        flops: float,
+        estimated: Mapping[str, float],
     ) -> None:
-        self.train, self.network, self.optimizer, self.workers = train, network, optimizer, workers
-        self.stream, self.held_out, self.topologies, self.checkpoints = stream, held_out, topologies, checkpoints
-        self.parameters = [*network.parameters()]
+        self.train, self.spread, self.optimizer, self.workers = train, spread, optimizer, workers
+        self.held_out, self.topologies, self.checkpoints = held_out, topologies, checkpoints
+        self.flops, self.estimated = flops, estimated
         self.peaks = [group["lr"] for group in optimizer.param_groups]
         self.progress = Progress()
+        self.saver = Saver(checkpoints, workers, spread.network, optimizer)
         self._restore()
-        self.trained = workers.wrap(network)
-        self.windows = self._batch(self.progress.step)
+        alone = train.layerwise or train.precision == "bf16-stochastic"  # which widens what is stepped at once
+        in_backward = spread.network.parameters() if train.layerwise else ()
+        self.steps = LayerwiseSteps(optimizer, in_backward) if alone else None
+        self.depths = Depths(spread.network) if train.depths_every and isinstance(spread.network, Llama) else None
+        self.memory: Memory | None = Memory(spread.network, optimizer, workers.device)  # until it has been reported
+        replicas = spread.replicas
+        self.size = train.micro_batch or replicas.most(train.batch)  # sequences of a micro-batch
+        self.loader = Loader(stream, train.batch, replicas.rank, replicas.count)
 
     def rows(self) -> Iterator[Row]:
         """Train to the last step, reporting on the way; every worker iterates, and each gets the same rows.
@@ -86,128 +102,148 @@ class Loop:
             Diverged: the loss or its gradient became non-finite; the weights are those before that step.
         """
         train, progress = self.train, self.progress
-        if progress.step and self._due(train.log_every, train.eval_every):
-            yield self._report()
-        while progress.step < train.steps:
-            started = time.perf_counter()
-            self._advance()
-            progress.seconds += time.perf_counter() - started
-            if train.checkpoint_every and self._due(train.checkpoint_every) and self.workers.rank == 0:
-                self.checkpoints.save(progress.step, self._state())
-            if self._due(train.log_every, train.eval_every):
+        try:
+            if progress.step and self._due(train.log_every, train.eval_every):
                 yield self._report()
+            while progress.step < train.steps:
+                started = time.perf_counter()
+                self._advance()
+                progress.seconds += time.perf_counter() - started
+                if train.checkpoint_every and self._due(train.checkpoint_every):
+                    self.saver.save(progress.step, self._random(), {"progress": asdict(progress)})
+                if self._due(train.log_every, train.eval_every):
+                    yield self._report()
+            self.saver.wait()
+        finally:
+            self.loader.close()
+            self.saver.close()
 
     def _due(self, *intervals: int) -> bool:
         """Whether something done every so many steps, and after the last, is done now."""
         step = self.progress.step
         return step == self.train.steps or any(every and step % every == 0 for every in intervals)
 
-    def _batch(self, step: int) -> Numbers:
-        """The windows of a step, over all workers: (batch, length + 1)."""
-        return self.stream.windows(step * self.train.batch, self.train.batch)
-
     def _advance(self) -> None:
-        train, progress, workers = self.train, self.progress, self.workers
-        tokens = int((self.windows[:, 1:] != PAD).sum())
-        parts = self._parts(workers.share(self.windows))
-        losses = torch.zeros((), device=workers.device)
-        for number, part in enumerate(parts, start=1):
-            with unsynced(self.trained, last=number == len(parts)):
-                loss = self._loss(self.trained, part)
-                (loss * (workers.count / tokens)).backward()  # type: ignore[no-untyped-call]
-            losses += loss.detach()
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients, foreach=True)
-        self.windows = self._batch(progress.step + 1)
-        loss_sum, progress.gradient_norm = torch.stack((workers.total(losses), norm)).tolist()  # waits for the device
+        train, progress = self.train, self.progress
+        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
+            group["lr"] = peak * rate(progress.step, train)
+        depths = self.depths if train.depths_every and (progress.step + 1) % train.depths_every == 0 else None
+        if depths:
+            depths.watch()
+        if self.memory and not self.memory.activations:
+            self.memory.watch()
+        tokens = self.loader.predictions(progress.step)
+        parts = self._parts(self.loader.windows(progress.step), self.spread.replicas.most(train.batch))
+        loss = self.spread.step(parts, 1 / tokens)
+        norm = self.steps.gradient_norm() if self.steps and train.layerwise else self.spread.gradient_norm()
+        loss_sum, progress.gradient_norm = torch.stack((loss.float(), norm.float())).tolist()  # waits for the device
         if not math.isfinite(loss_sum + progress.gradient_norm):
             raise Diverged(progress.step + 1, self._first_bad(parts))
         if train.clip:
-            nn.utils.clip_grads_with_norm_(self.parameters, train.clip, norm, foreach=True)
-        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
-            group["lr"] = peak * rate(progress.step, train)
-        self.optimizer.step()
+            self.spread.clip(train.clip, norm)
+        if depths:
+            progress.depths = depths.finish()
+        if self.memory:
+            self.memory.backward()
+        self._step()
         self.optimizer.zero_grad(set_to_none=True)
         progress.step += 1
         progress.loss += loss_sum
         progress.tokens += tokens
 
-    def _parts(self, windows: Numbers) -> list[Tensor]:
-        """Micro-batches of windows, each as long as its longest, on the device."""
-        size = self.train.micro_batch or len(windows)
-        parts = [windows[start : start + size] for start in range(0, len(windows), size)]
-        return [self._moved(part[:, (part != PAD).any(0)]) for part in parts]
+    def _step(self) -> None:
+        if self.steps is None:
+            self.optimizer.step()
+        else:
+            self.steps.step()
+            self.steps.norms.clear()
+
+    def _parts(self, windows: Numbers, most: int) -> list[Tensor]:
+        """Micro-batches of windows, each as long as its longest, on the device.
+
+        As many on every worker, where one has at `most` so many windows: sharded weights are gathered by all at once.
+        """
+        parts = [windows[start : start + self.size] for start in range(0, len(windows), self.size)]
+        parts += [np.full((1, windows.shape[1]), PAD)] * (math.ceil(most / self.size) - len(parts))
+        return [self._moved(part[:, : max(2, int((part != PAD).sum(1).max()))]) for part in parts]
 
     def _moved(self, windows: Numbers) -> Tensor:
         host, device = torch.from_numpy(np.ascontiguousarray(windows)), self.workers.device
         return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 
-    def _loss(self, network: nn.Module, windows: Tensor) -> Tensor:
-        """The summed loss of the predictions in windows (sequences, length + 1)."""
-        mixed = self.train.precision == "bf16-mixed"
-        with torch.autocast(self.workers.device.type, torch.bfloat16, enabled=mixed):
-            logits = network(windows[:, :-1].clamp(min=0))
-        return cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten(), ignore_index=PAD, reduction="sum")
+    def _held_out_loss(self) -> tuple[float, float]:
+        """The mean over the held-out tokens, each predicted once; and as GaLore's code reckons it.
 
-    @torch.no_grad()
-    def _held_out_loss(self) -> float:
-        """The mean over the held-out tokens, each predicted once."""
-        numbers = np.arange(self.held_out.first(self.train.eval_tokens))
-        size = self.train.micro_batch or self.train.batch
-        sums = torch.zeros(2, dtype=torch.float64, device=self.workers.device)
-        self.network.eval()
-        for start in range(self.workers.rank * size, len(numbers), self.workers.count * size):
-            windows = self.held_out.windows(numbers[start : start + size])
-            (part,) = self._parts(windows)
-            sums[0] += self._loss(self.network, part)
-            sums[1] += int((windows[:, 1:] != PAD).sum())
-        self.network.train()
-        sums = self.workers.total(sums)
-        return float(sums[0] / sums[1])
+        That is the sum of the batches' means over their number plus one, so it depends on the batch, and reads low.
+        """
+        replicas, size = self.spread.replicas, self.size
+        count = self.held_out.first(self.train.eval_tokens)
+        sums = torch.zeros(4, dtype=torch.float64, device=self.workers.device)  # loss, tokens, means, batches
+        self.spread.network.eval()
+        for start in range(0, count, replicas.count * size):
+            own = np.arange(start + replicas.rank * size, min(start + (replicas.rank + 1) * size, count))
+            parts = self._parts(self.held_out.windows(own), size)
+            loss, tokens = self.spread.evaluate(parts).sum(), int((parts[0][:, 1:] != PAD).sum())
+            sums += torch.stack([loss, loss.new_tensor(tokens), loss / max(tokens, 1), loss.new_tensor(tokens > 0)])
+        self.spread.network.train()
+        loss_sum, tokens, means, batches = (self.workers.total(sums) / self.train.stages).tolist()
+        return loss_sum / tokens, means / (batches + 1)
 
     def _report(self) -> Row:
         progress = self.progress
         seconds = sum(self.workers.all(progress.seconds)) / self.workers.count
+        speed = progress.tokens / seconds
         metrics = {
             names.TRAIN_LOSS: progress.loss / progress.tokens,
             "train/lr": self.peaks[0] * rate(progress.step - 1, self.train),
             "train/gradient_norm": progress.gradient_norm,
-            "train/tokens_per_second": progress.tokens / seconds,
+            names.TOKENS_PER_S: speed,
         }
+        if peak := peak_flops(self.workers.device, self.train.peak_flops):
+            metrics[names.MFU] = speed * self.flops / (peak * self.workers.count)
+        if self.memory and self.memory.activations:
+            metrics |= self.memory.metrics() | {f"{key}{names.ESTIMATED}": size for key, size in self.estimated.items()}
+            self.memory = None
+        depths, progress.depths = progress.depths, None
         progress.loss, progress.tokens, progress.seconds = 0.0, 0, 0.0
         if not self._due(self.train.eval_every):
-            return Row(progress.step, metrics)
-        loss = self._held_out_loss()
+            return Row(progress.step, metrics, depths=depths)
+        loss, galore = self._held_out_loss()
         if not math.isfinite(loss):
             raise Diverged(progress.step, "the held-out loss")
-        if self.workers.rank == 0:
-            self.checkpoints.note(progress.step, loss)
-        metrics |= {names.VAL_LOSS: loss, names.VAL_PERPLEXITY: math.exp(loss) if loss < 700 else math.inf}
-        return Row(progress.step, metrics, {name: topology.snapshot() for name, topology in self.topologies.items()})
-
-    def _state(self) -> dict[str, Any]:
-        cuda = self.workers.device.type == "cuda"
-        return {
-            "network": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "progress": asdict(self.progress),
-            "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if cuda else None},
+        self.saver.note(progress.step, loss)
+        metrics |= {
+            names.VAL_LOSS: loss,
+            names.VAL_PERPLEXITY: _perplexity(loss),
+            names.PERPLEXITY_GALORE_COMPAT: _perplexity(galore),
         }
+        snapshots = {name: topology.snapshot() for name, topology in self.topologies.items()}
+        return Row(progress.step, metrics, snapshots, depths=depths)
+
+    def _random(self) -> dict[str, Tensor]:
+        """The state of the random numbers, which every worker draws alike."""
+        states = {"random.cpu": torch.get_rng_state()}
+        if self.workers.device.type == "cuda":
+            states["random.cuda"] = torch.cuda.get_rng_state()
+        return states
 
     def _restore(self) -> None:
         """Go on from the newest valid checkpoint, which worker 0 picks for all."""
         step = self.workers.all(self.checkpoints.newest() if self.workers.rank == 0 else None)[0]
         if step is None:
             return
-        state = self.checkpoints.load(step)
-        self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.progress = Progress(**state["progress"])
-        torch.set_rng_state(state["random"]["cpu"])
-        if self.workers.device.type == "cuda" and state["random"]["cuda"] is not None:
-            torch.cuda.set_rng_state(state["random"]["cuda"])
+        random = self._random()
+        about = self.saver.load(step, random)
+        self.progress = Progress(**about["progress"])
+        torch.set_rng_state(random["random.cpu"])
+        if self.workers.device.type == "cuda":
+            torch.cuda.set_rng_state(random["random.cuda"])
 
     def _first_bad(self, parts: list[Tensor]) -> str:
         """Where the last step went wrong, as the first worker that can tell says."""
-        found = first_bad(self.network, lambda: [self._loss(self.network, part) for part in parts])
+        found = first_bad(self.spread.network, lambda: self.spread.evaluate(parts))
         return next((place for place in self.workers.all(found) if place), "the loss")
+
+
+def _perplexity(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf

@@ -1,4 +1,4 @@
-"""One worker or many: which rows of a batch are whose, and how sums and gradients are shared.
+"""One worker or many: who there are, how sums are shared, and what training takes from any way of spreading a network.
 
 The gradient of a step is that of the sum of all token losses over the count of all tokens, however they are spread over
 workers and micro-batches. So one worker and many follow the same losses.
@@ -7,18 +7,16 @@ workers and micro-batches. So one worker and many follow the same losses.
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
-from orchestrator.errors import InputError
+from models.llama import Llama
+from models.pipeline import Stage
 
 Value = TypeVar("Value")
 
@@ -42,23 +40,9 @@ class Workers:
             return cls(0, 1, device)
         return cls(dist.get_rank(), dist.get_world_size(), device)
 
-    def share(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """This worker's rows of a batch (sequences, ..).
-
-        Raises:
-            InputError: fewer sequences than workers.
-        """
-        if len(windows) < self.count:
-            raise InputError(f"train.batch {len(windows)} is smaller than the number of workers {self.count}")
-        bounds = [rank * len(windows) // self.count for rank in (self.rank, self.rank + 1)]
-        return windows[slice(*bounds)]
-
-    def wrap(self, network: nn.Module) -> nn.Module:
-        """The network to train: backward averages its gradients over the workers."""
-        if self.count == 1:
-            return network
-        devices = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(network, devices, gradient_as_bucket_view=True)
+    def most(self, batch: int) -> int:
+        """The sequences of a batch that the worker with most of them has."""
+        return -(-batch // self.count)
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all workers, in place."""
@@ -75,6 +59,30 @@ class Workers:
         return values
 
 
-def unsynced(network: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Around all backward passes of a step but its last: gradients stay with the worker."""
-    return nullcontext() if last or not isinstance(network, DistributedDataParallel) else network.no_sync()
+class Spread(Protocol):
+    """A network spread over workers: `replica.py`, or `pipeline.py`. Every worker makes every call."""
+
+    @property
+    def network(self) -> Llama | Stage:
+        """What this worker trains and saves; parameters have their names in the whole network."""
+
+    @property
+    def replicas(self) -> Workers:
+        """This worker among those that share a batch."""
+
+    def step(self, parts: Sequence[Tensor], scale: float) -> Tensor:
+        """Leave the gradient of scale * the summed loss of all workers in `.grad`; returns that loss."""
+
+    def evaluate(self, parts: Sequence[Tensor]) -> Tensor:
+        """The summed loss of each of this replica's micro-batches: (parts) float64."""
+
+    def gradient_norm(self) -> Tensor:
+        """The length of the whole network's gradient."""
+
+    def clip(self, largest: float, norm: Tensor) -> None:
+        """Scale the gradient down to `largest` where its length `norm` is above."""
+
+
+def clip(gradients: list[Tensor], largest: float, norm: Tensor) -> None:
+    if gradients:
+        torch._foreach_mul_(gradients, (largest / (norm + 1e-6)).clamp(max=1.0))

@@ -26,7 +26,7 @@ from models.pipeline import Stage
 from models.stages import cuts
 from models.wiring import Wiring
 from orchestrator.errors import InputError
-from orchestrator.pretrain.parallel import Workers
+from orchestrator.pretrain.parallel import Workers, clip
 from orchestrator.pretrain.sequences import PAD
 
 
@@ -50,7 +50,7 @@ class Pipeline:
     windows of its replica: all its stages the same.
 
     Attributes:
-        stage: what this worker trains and saves; every parameter has its name in the whole network.
+        network: this worker's stage, which it trains and saves; parameters have their names in the whole network.
         replicas: its Workers are this worker's pipeline among all.
 
     Args:
@@ -75,12 +75,12 @@ class Pipeline:
         wiring = getattr(network.stack.topology, "wiring", None)
         edges = wiring.edges if isinstance(wiring, Wiring) else ()
         first, last = cuts(len(network.stack.blocks), stages, edges)[self.index :][:2]
-        self.stage = Stage(network, first, last).to(workers.device)
-        self.coefficients = [*self.stage.stack.topology.parameters()]
+        self.network = Stage(network, first, last).to(workers.device)
+        self.coefficients = [*self.network.stack.topology.parameters()]
         shared = {id(p) for p in self.coefficients}
-        self.own = [p for p in self.stage.parameters() if id(p) not in shared]
+        self.own = [p for p in self.network.parameters() if id(p) not in shared]
         self.dtype = self.own[0].dtype
-        self.forward: nn.Module = Mixed(self.stage) if mixed else self.stage
+        self.forward: nn.Module = Mixed(self.network) if mixed else self.network
         mesh = init_device_mesh(workers.device.type, (self.replicas.count, stages), mesh_dim_names=("replica", "stage"))
         self.twins, self.line = mesh.get_all_groups()  # this stage of all replicas, and all stages of this replica
         self.schedule: ScheduleGPipe | Schedule1F1B | None = None
@@ -115,7 +115,7 @@ class Pipeline:
             self.schedule.step(*inputs, target=windows[:, 1:] if self.is_last else None, return_outputs=False)
         except BaseException as error:
             self.schedule = None  # it holds states and losses of the step that failed
-            self.stage.zero_grad()
+            self.network.zero_grad()
             raise _cause(error) from None
         self._share()
         return self.workers.total(self.loss)
@@ -129,14 +129,14 @@ class Pipeline:
 
     def _schedule(self, micro_batches: int) -> ScheduleGPipe | Schedule1F1B:
         tokens = torch.empty(self.rows, self.length, dtype=torch.int64, device="meta")
-        logits = torch.empty(self.rows, self.length, self.stage.spec.vocab_size, device="meta")
+        logits = torch.empty(self.rows, self.length, self.network.spec.vocab_size, device="meta")
         stage = PipelineStage(
             self.forward,
             self.index,
             self.stages,
             self.workers.device,
-            input_args=(tokens,) if self.is_first else self._passed(self.stage.link.entering, self.rows, self.length),
-            output_args=(logits,) if self.is_last else self._passed(self.stage.link.leaving, self.rows, self.length),
+            input_args=(tokens,) if self.is_first else self._passed(self.network.link.entering, self.rows, self.length),
+            output_args=(logits,) if self.is_last else self._passed(self.network.link.leaving, self.rows, self.length),
             group=self.line,
         )
         kind = Schedule1F1B if micro_batches >= self.stages else ScheduleGPipe
@@ -144,7 +144,7 @@ class Pipeline:
 
     def _passed(self, count: int, rows: int, length: int) -> tuple[Tensor, ...]:
         """What `count` tensors between stages look like. Only those that require a gradient get one sent back."""
-        shape = self.stage.link.shape(rows, length)
+        shape = self.network.link.shape(rows, length)
         return tuple(torch.empty(shape, dtype=self.dtype, device="meta", requires_grad=True) for _ in range(count))
 
     def _scaled_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class Pipeline:
         if self.is_first:
             return [part[:, :-1].clamp(min=0)]
         rows, columns = part.shape
-        passed = self._passed(self.stage.link.entering, rows, columns - 1)
+        passed = self._passed(self.network.link.entering, rows, columns - 1)
         states = [torch.empty_like(h, device=self.workers.device) for h in passed]
         for h in states:
             dist.recv(h, group=self.line, group_src=self.index - 1)
@@ -197,6 +197,10 @@ class Pipeline:
         total = self._square(self.own)
         dist.all_reduce(total, group=self.line)
         return (total + self._square(self.coefficients)).sqrt()
+
+    def clip(self, largest: float, norm: Tensor) -> None:
+        """Scale the gradient down to `largest` where its length `norm` is above."""
+        clip([p.grad for p in self.network.parameters() if p.grad is not None], largest, norm)
 
     def _square(self, parameters: Sequence[Tensor]) -> Tensor:
         """The squared length of their gradients, where they are bfloat16 too."""

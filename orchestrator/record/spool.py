@@ -1,6 +1,6 @@
 """The rows of one trial on disk, `rows.jsonl`: written by the trial before anyone else hears of them.
 
-A trial that resumes from a checkpoint computes some steps again. The spool then drops its rows at or after the first
+A trial that resumes from a checkpoint computes some steps again. A spool then drops its lines at or after the first
 newly written step, so that no step is there twice. Whoever tails the file sees a new file (another inode), never a
 rewritten one.
 """
@@ -16,27 +16,32 @@ ERROR_FILE = "error.txt"  # why a trial failed, in one line, and the traceback
 
 
 class Spool:
-    """Appends rows; opened by the first `append`."""
+    """Appends lines, each of a step; opened by the first `append`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / ROWS_FILE
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._writer: jsonl.Writer | None = None
 
-    def append(self, step: int, time: float, metrics: Mapping[str, float]) -> None:
+    def append(self, step: int, line: Mapping[str, Any]) -> None:
         if self._writer is None:
             self._drop_from(step)
             self._writer = jsonl.Writer(self._path, durable=False)
-        self._writer.append([{"step": step, "time": round(time, 3), "metrics": jsonl.plain(metrics)}])
+        self._writer.append([{"step": step, **line}])
 
     def _drop_from(self, step: int) -> None:
-        rows = tail(self._path.parent).read()
-        kept = [row for row in rows if row["step"] < step]
-        if len(kept) < len(rows):
+        lines = jsonl.Tail(self._path, _of_a_step).read()
+        kept = [line for line in lines if line["step"] < step]
+        if len(kept) < len(lines):
             jsonl.replace(self._path, b"".join(map(jsonl.dump, kept)))
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def row(time: float, metrics: Mapping[str, float]) -> dict[str, Any]:
+    """A line of `rows.jsonl`, but for its step."""
+    return {"time": round(time, 3), "metrics": jsonl.plain(metrics)}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -47,6 +52,10 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def tail(folder: Path) -> jsonl.Tail:
     """Reads the rows of a trial as they are written."""
     return jsonl.Tail(folder / ROWS_FILE, _check)
+
+
+def _of_a_step(line: Mapping[str, Any]) -> None:
+    jsonl.expect(line, {"step": int})
 
 
 def _check(row: Mapping[str, Any]) -> None:

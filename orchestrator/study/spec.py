@@ -52,7 +52,14 @@ class Resources(_Strict):
     cpus: int = Field(default=1, ge=1)  # of each worker
     gpus: float = Field(default=0.0, ge=0)  # of each worker
     workers: int = Field(default=1, ge=1)  # of each trial
+    min_workers: int = Field(default=0, ge=0)  # that a trial goes on with where machines are lost; 0: all
     concurrent: int = Field(default=0, ge=0)  # trials at once; 0: as many as fit
+
+    @model_validator(mode="after")
+    def _check_min_workers(self) -> Self:
+        if self.min_workers > self.workers:
+            raise ValueError(f"min_workers {self.min_workers} is more than workers {self.workers}")
+        return self
 
     @property
     def footprint(self) -> tuple[float, float]:

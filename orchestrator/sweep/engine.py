@@ -55,6 +55,7 @@ class Context:
             cpus=study.resources.cpus,
             gpus=study.resources.gpus,
             workers=study.resources.workers,
+            min_workers=study.resources.min_workers,
             commit=environment.commit(),
         )
 

@@ -18,15 +18,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.names import DIVERGED, ENVIRONMENT_FILE, FINISHED, SPEC_FILE, TOPOLOGY_FILE, TRAIN_LOSS
+from analysis.names import DEPTHS_FILE, DIVERGED, ENVIRONMENT_FILE, FINISHED, SPEC_FILE, TOPOLOGY_FILE, TRAIN_LOSS
 from models import snapshot
 from orchestrator import kinds
 from orchestrator.errors import Diverged, one_line
 from orchestrator.record import environment, jsonl, spool
-from orchestrator.record.spool import ERROR_FILE
+from orchestrator.record.spool import ERROR_FILE, ROWS_FILE
 from orchestrator.workloads.base import Place, Row, TrialSpec
 
 REPORT_EVERY = 1.0  # seconds
+LOSSES = 8  # of workers or machines, after which an elastic trial is started again as a whole
 TRAIN_FOLDER = "ray-train"  # Ray Train's own files, while it runs
 
 # What a report to Tune holds.
@@ -49,6 +50,7 @@ class Job:
     cpus: int  # of one worker
     gpus: float
     workers: int
+    min_workers: int  # with which it goes on where machines are lost; 0: all
     commit: str
 
     def text(self) -> str:
@@ -116,14 +118,16 @@ class Run:
     def rows(self) -> Iterator[Row]:
         """The trial's rows, each on disk before it is yielded. Ends early where the trial diverges."""
         use_threads(self._job.cpus)
-        written = spool.Spool(self._folder)
+        written, depths = spool.Spool(self._folder / ROWS_FILE), spool.Spool(self._folder / DEPTHS_FILE)
         first = True
         try:
             for row in self._trial.rows(self._job.place):
                 if first:
                     self._begin(row.step)
                     first = False
-                written.append(row.step, row.time, row.metrics)
+                written.append(row.step, spool.row(row.time, row.metrics))
+                if row.depths:
+                    depths.append(row.step, {name: [*map(_plain, values)] for name, values in row.depths.items()})
                 self._step = row.step
                 self._metrics |= row.metrics
                 self._topology = row.topology or self._topology
@@ -136,6 +140,7 @@ class Run:
             self._outcome = {OUTCOME: DIVERGED, CAUSE: str(diverged)}
         finally:
             written.close()
+            depths.close()
             self._write_topology()
 
     def _begin(self, step: int) -> None:
@@ -175,6 +180,10 @@ class Run:
         return {STEP: self._step, METRICS: dict(self._metrics), **self._outcome}
 
 
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
 def check_finite(row: Row, metric: str) -> None:
     """A loss or a ranking value that is not finite ends the trial. Raises Diverged."""
     for name in (TRAIN_LOSS, metric):
@@ -205,10 +214,18 @@ def _run_spread(job: Job) -> dict[str, Any]:
         train_loop_config={"job": job.text()},
         torch_config=TorchConfig(backend="nccl" if job.gpus else "gloo"),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=job.workers, use_gpu=job.gpus > 0, resources_per_worker=share
+            num_workers=(job.min_workers, job.workers) if job.min_workers else job.workers,
+            use_gpu=job.gpus > 0,
+            resources_per_worker=share,
         ),
-        # A lost worker fails the run, and Tune starts the trial again from its newest checkpoint.
-        run_config=ray.train.RunConfig(name="run", storage_path=str(storage), callbacks=[TuneReportCallback()]),
+        # A lost worker fails the run, and Tune starts the trial again from its newest checkpoint; unless it is to go on
+        # with the workers that are left, which Ray Train sees to.
+        run_config=ray.train.RunConfig(
+            name="run",
+            storage_path=str(storage),
+            callbacks=[TuneReportCallback()],
+            failure_config=ray.train.FailureConfig(max_failures=LOSSES if job.min_workers else 0),
+        ),
     )
     try:
         report: dict[str, Any] = trainer.fit().return_value
@@ -227,7 +244,7 @@ def _train(config: dict[str, Any]) -> dict[str, Any]:
             return _follow(job)
         run = Run(job)
         for row in run.rows():
-            ray.train.report(run.due(row) or {})
+            _report(run.due(row))
         return run.last_report()
     except Exception as error:
         _tell(Path(job.folder), error)
@@ -235,13 +252,22 @@ def _train(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _follow(job: Job) -> dict[str, Any]:
-    import ray.train
-
     use_threads(job.cpus)
     try:
         for row in job.trial.rows(job.place):
             check_finite(row, job.metric)
-            ray.train.report({})  # waits for the others
+            _report(None)
     except Diverged:
         pass
     return {}
+
+
+def _report(due: dict[str, Any] | None) -> None:
+    """Tell Tune what worker 0 has to tell: Ray Train takes few reports a second, and of all workers at once."""
+    import ray.train
+
+    from orchestrator.pretrain.parallel import Workers
+
+    (report, *_) = Workers.here().all(due)
+    if report is not None:
+        ray.train.report(report)

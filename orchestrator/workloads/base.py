@@ -28,6 +28,7 @@ class Row:
     metrics: Mapping[str, float]
     topology: Mapping[str, Any] | None = None  # network name -> snapshot, as in topology.json
     time: float = field(default_factory=time.time)  # seconds since the epoch
+    depths: Mapping[str, list[float]] | None = None  # what was seen at each depth, as in depths.jsonl
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Estimate:
     flops: float  # of the whole trial, forward and backward
     memory: int  # bytes at the peak, on one worker
     disk: int  # bytes that the trial leaves behind, checkpoints included
+    memory_parts: Mapping[str, int] = field(default_factory=dict)  # of `memory`, by names.MEMORY, where that is known
 
 
 @dataclass(frozen=True)

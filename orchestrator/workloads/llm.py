@@ -10,8 +10,9 @@ from pydantic import model_validator
 
 from analysis import names
 from models.llama_spec import LlamaSpec
+from models.stages import check_stages
 from orchestrator.kinds import AnyData, AnyOptim, AnyTopology
-from orchestrator.pretrain.spec import BPE_ALPHABET, TextSpec, TrainSpec
+from orchestrator.pretrain.spec import BF16_WEIGHTS, BPE_ALPHABET, TextSpec, TrainSpec
 from orchestrator.workloads.base import Estimate, Place, Row, TrialSpec
 
 
@@ -29,17 +30,29 @@ class Spec(TrialSpec):
     default_metric: ClassVar[str] = names.VAL_PERPLEXITY
     metrics: ClassVar[tuple[str, ...]] = (
         names.VAL_PERPLEXITY,
+        names.PERPLEXITY_GALORE_COMPAT,
         names.VAL_LOSS,
         names.TRAIN_LOSS,
         "train/lr",
         "train/gradient_norm",
-        "train/tokens_per_second",
+        names.TOKENS_PER_S,
+        names.MFU,
+        names.MEMORY_PEAK,
+        *names.MEMORY,
+        *(name + names.ESTIMATED for name in names.MEMORY),
     )
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
         self.topology.check(self.model.depth)
         self.optim.check(self.model.shapes(self.topology))
+        if self.train.sharding == "fsdp" and not self.optim.shards:
+            raise ValueError(
+                f"optim {self.optim.kind!r} needs whole weights, which train.sharding 'fsdp' does not keep"
+            )
+        if self.train.depths_every and self.model.granularity != "block":
+            raise ValueError(f"train.depths_every needs model.granularity 'block', not {self.model.granularity!r}")
+        check_stages(self.model, self.topology, self.train.stages)
         if self.text.tokenizer == "bpe" and self.model.vocab_size < BPE_ALPHABET:
             raise ValueError(
                 f"model.vocab_size {self.model.vocab_size} is below {BPE_ALPHABET}, the fewest that tokenizer 'bpe' has"
@@ -52,26 +65,39 @@ class Spec(TrialSpec):
 
     def estimate(self) -> Estimate:
         """Parameters are exact; FLOPs are those of training on full sequences; memory and disk follow by formula."""
-        model, train = self.model, self.train
-        params, mixing = model.num_params(), model.num_coefficients(self.topology)
-        kept = self.optim.state_numbers(model.shapes(self.topology))
-        state = (params + mixing + kept) * 4  # bytes: weights and what the optimizer keeps
-        tokens = (train.micro_batch or train.batch) * self.text.sequence
-        activations = model.activation_bytes(
-            bfloat16=train.precision == "bf16-mixed", checkpoint=train.activation_checkpointing
-        )
-        logits = model.vocab_size * 4 * 2  # float32: the log-probabilities and their gradient
+        model, train, memory = self.model, self.train, self._memory()
+        kept = memory[names.MEMORY_PARAMETERS] + memory[names.MEMORY_OPTIMIZER]
         return Estimate(
-            params=params,
-            topology_params=mixing,
+            params=model.num_params(),
+            topology_params=model.num_coefficients(self.topology),
             flops=train.steps * train.batch * self.text.sequence * model.flops_per_token(self.text.sequence),
-            memory=state + (params + mixing) * 4 + tokens * (activations + logits),
-            disk=3 * state if train.checkpoint_every else 0,  # the last two and the best
+            memory=sum(memory.values()),
+            disk=3 * kept if train.checkpoint_every else 0,  # the last two and the best
+            memory_parts=memory,
         )
 
+    def _memory(self) -> dict[str, int]:
+        """Bytes by category, of one worker that has the whole network and one micro-batch."""
+        model, train = self.model, self.train
+        weight = 2 if train.precision in BF16_WEIGHTS else 4  # bytes of a number; the topology's have 4
+        moment = 2 if train.precision == "pure-bf16" else 4
+        shapes = model.shapes(self.topology)
+        weights = [shape.numbers * (4 if shape.part == "topology" else weight) for shape in shapes]
+        largest = max(size // shape.count for size, shape in zip(weights, shapes, strict=True))
+        tokens = (train.micro_batch or train.batch) * self.text.sequence
+        activations = model.activation_bytes(
+            bfloat16=train.precision != "fp32", checkpoint=train.activation_checkpointing
+        )
+        logits = model.vocab_size * 4 * 2  # float32: the log-probabilities and their gradient
+        return {
+            names.MEMORY_PARAMETERS: sum(weights),
+            names.MEMORY_GRADIENTS: largest if train.layerwise else sum(weights),
+            names.MEMORY_OPTIMIZER: self.optim.state_numbers(shapes) * moment,
+            names.MEMORY_ACTIVATIONS: tokens * (activations + logits),
+        }
+
     def check_workers(self, workers: int) -> None:
-        if workers > self.train.batch:
-            raise ValueError(f"should be at most train.batch {self.train.batch}, got {workers}")
+        self.train.check_workers(workers)
 
     def prepare(self, cache: Path) -> None:
         from orchestrator.pretrain.tokens import prepare
@@ -81,6 +107,7 @@ class Spec(TrialSpec):
     def rows(self, place: Place) -> Iterator[Row]:
         import torch
 
+        from orchestrator.pretrain import trained
         from orchestrator.pretrain.checkpoint import Checkpoints
         from orchestrator.pretrain.loop import Loop
         from orchestrator.pretrain.parallel import Workers
@@ -91,15 +118,18 @@ class Spec(TrialSpec):
         split = prepare(self.data, self.text, self.model.vocab_size, place.cache)
         workers = Workers.here()
         torch.manual_seed(self.seed)
-        network = self.model.build(self.topology, checkpoint=self.train.activation_checkpointing).to(workers.device)
+        network = self.model.build(self.topology, checkpoint=self.train.activation_checkpointing)
+        spread = trained.spread(network, self.train, self.text.sequence, workers)
         loop = Loop(
             self.train,
-            network,
-            self.optim.build(network),
+            spread,
+            trained.optimizer(self.optim, spread, self.train),
             Stream(split.train, self.text.sequence, self.text.packing, self.seed),
             Pass(split.held_out, self.text.sequence, self.text.packing),
-            network.topologies(),
+            spread.network.topologies(),
             workers,
             Checkpoints(place.folder / "checkpoints", {"trial": self.model_dump(mode="json"), "text": split.key}),
+            self.model.flops_per_token(self.text.sequence),
+            self.estimate().memory_parts,
         )
         yield from loop.rows()

@@ -8,7 +8,7 @@ import pytest
 
 from analysis import names
 from orchestrator.record.ledger import ATTEMPT, FINISHED, PLANNED, RUNNING, History, Ledger
-from orchestrator.record.spool import Spool
+from orchestrator.record.spool import ROWS_FILE, Spool, row
 from orchestrator.record.uploader import QUIET, Uploader, unsent
 
 pytestmark = [
@@ -33,9 +33,9 @@ def server(tmp_path):
 def write_rows(folder, trial, *steps):
     folder = folder / "trials" / trial
     folder.mkdir(parents=True, exist_ok=True)
-    spool = Spool(folder)
+    spool = Spool(folder / ROWS_FILE)
     for step in steps:
-        spool.append(step, 1000.0 + step, {"train/loss": 1.0 / (1 + step), "val/loss": 2.0})
+        spool.append(step, row(1000.0 + step, {"train/loss": 1.0 / (1 + step), "val/loss": 2.0}))
     spool.close()
 
 

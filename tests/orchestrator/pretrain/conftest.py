@@ -1,31 +1,18 @@
 """A corpus and a decoder so small that a step takes milliseconds."""
 
-import json
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from analysis import names
 from orchestrator.workloads.base import Place, Row
 from orchestrator.workloads.llm import Spec
-
-WORDS = ["a", "state", "leaves", "one", "block", "and", "every", "later", "step", "weighs", "it", "anew"]
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="session")
-def text_file(tmp_path_factory) -> Path:
-    """Sixty documents of 2 to 12 words: 8 to 9 batches of the tiny trial are a pass over them."""
-    choose = random.Random(0)
-    documents = (" ".join(choose.choices(WORDS, k=choose.randint(2, 12))) for _ in range(60))
-    file = tmp_path_factory.mktemp("text") / "corpus.jsonl"
-    file.write_text("".join(f"{json.dumps({'text': document})}\n" for document in documents))
-    return file
 
 
 @pytest.fixture(scope="session")
@@ -61,10 +48,13 @@ def run(tmp_path, cache) -> Callable[[Spec], Iterator[Row]]:
 
 @pytest.fixture(scope="session")
 def steady() -> Callable[[Row], tuple]:
-    """What of a row must not depend on the machine: all but the speed."""
+    """What of a row must not depend on the machine: all but speed and memory."""
+
+    def machine(name: str) -> bool:
+        return name == names.TOKENS_PER_S or name.startswith("memory/")
 
     def strip(row: Row) -> tuple:
-        metrics = {name: value for name, value in row.metrics.items() if name != "train/tokens_per_second"}
+        metrics = {name: value for name, value in row.metrics.items() if not machine(name)}
         return row.step, metrics, row.topology
 
     return strip

@@ -28,7 +28,7 @@ def train(case: dict, workers: Workers) -> dict:
     network = LlamaSpec(**case["model"]).build(topology, checkpoint=case["checkpoint"])
     network.to(getattr(torch, case["weights"]))
     pipeline = Pipeline(network, workers, case["stages"], rows=2, length=8, mixed=case["mixed"])
-    stage, replicas = pipeline.stage, pipeline.replicas
+    stage, replicas = pipeline.network, pipeline.replicas
     found = {"start": {name: p.detach().clone() for name, p in stage.named_parameters()}, "losses": [], "norms": []}
     if case["fails"]:
         found["failure"] = failing(pipeline, [torch.tensor(part) for part in case["steps"][0][:2]])
@@ -60,7 +60,7 @@ def failing(pipeline: Pipeline, parts: list[torch.Tensor]) -> str:
         if next(calls) == "second":
             raise ArithmeticError("second forward")
 
-    hook = pipeline.stage.register_forward_pre_hook(fail)
+    hook = pipeline.network.register_forward_pre_hook(fail)
     try:
         pipeline.step(parts, 1.0)
     except Exception as error:

@@ -142,7 +142,8 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(checkpoints, tmp_pa
     file = checkpoints.folder / "step-00000010" / "state.pt"
     torch.save({"network": Payload(tmp_path / "ran")}, file)
     commit = json.loads((file.parent / "commit.json").read_text())
-    commit |= {"bytes": file.stat().st_size, "sha256": sha256(file.read_bytes()).hexdigest()}  # as an attacker would
+    true = {"bytes": file.stat().st_size, "sha256": sha256(file.read_bytes()).hexdigest()}  # as an attacker would
+    commit["files"] = {"state.pt": true}
     (file.parent / "commit.json").write_text(json.dumps(commit))
     assert checkpoints.newest() == 10
     with pytest.raises(InputError, match=r"state\.pt: refused: it holds more than tensors and numbers$"):

@@ -6,12 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cosine_similarity, cross_entropy
 
+from analysis import names
 from orchestrator.errors import Diverged
-from orchestrator.pretrain.checkpoint import load_state
 from orchestrator.pretrain.loop import rate
 from orchestrator.pretrain.sequences import Pass, Stream
+from orchestrator.pretrain.sharded import read_network
 from orchestrator.pretrain.spec import TrainSpec
 from orchestrator.pretrain.tokens import prepare
 
@@ -21,9 +22,9 @@ def tokens_of(trial, cache):
 
 
 def final_network(trial, folder):
-    (file,) = folder.glob("checkpoints/step-*/state.pt")
+    (checkpoint,) = folder.glob("checkpoints/step-*")
     network = trial.model.build(trial.topology)
-    network.load_state_dict(load_state(file)["network"])
+    read_network(checkpoint, network)
     return network
 
 
@@ -172,6 +173,106 @@ def test_clipping_bounds_the_step(trial, run, tmp_path):
     assert unclipped_norm == pytest.approx(norm)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "pure-bf16", "bf16-stochastic"])
+@pytest.mark.parametrize("kind", ["adamw", "galore", "muon", "sgd"])
+def test_steps_inside_the_backward_pass_are_the_same_steps(kind, precision, trial, run, steady):
+    """To the bit, resumed too; only random rounding draws in another order."""
+    optim = {"kind": kind, "lr": 0.01} | ({"rank": 4, "update_gap": 3} if kind == "galore" else {})
+    settings = {"steps": 6, "log_every": 1, "checkpoint_every": 2, "precision": precision}
+    rows = {
+        layerwise: list(run(trial(optim=optim, train=settings | {"layerwise": layerwise}), f"{layerwise}"))
+        for layerwise in (False, True)
+    }
+    losses = {layerwise: [row.metrics[names.TRAIN_LOSS] for row in found] for layerwise, found in rows.items()}
+    assert losses[True] == (pytest.approx(losses[False], rel=1e-3) if precision == "bf16-stochastic" else losses[False])
+    assert rows[True][0].metrics[names.MEMORY_GRADIENTS] < 0.4 * rows[False][0].metrics[names.MEMORY_GRADIENTS]
+    stopped = run(trial(optim=optim, train=settings | {"layerwise": True}), "stopped")
+    [next(stopped) for _ in range(5)]
+    stopped.close()
+    resumed = list(run(trial(optim=optim, train=settings | {"layerwise": True}), "stopped"))
+    assert [steady(row) for row in resumed] == [steady(row) for row in rows[True][3:]]
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "moments"), [("pure-bf16", 2, 2), ("bf16-stochastic", 2, 4), ("bf16-mixed", 4, 4)]
+)
+def test_memory_is_what_the_precision_says(precision, weights, moments, trial, run):
+    spec = trial(topology={"kind": "cascaded"}, train={"steps": 1, "precision": precision})
+    (row,) = run(spec)
+    count, metrics = spec.model.num_params(), row.metrics
+    assert metrics[names.MEMORY_PARAMETERS] == metrics[names.MEMORY_GRADIENTS] == count * weights
+    assert metrics[names.MEMORY_OPTIMIZER] == pytest.approx(2 * count * moments, rel=0.005)  # and counts of steps
+    for name in (names.MEMORY_PARAMETERS, names.MEMORY_GRADIENTS, names.MEMORY_OPTIMIZER):
+        assert metrics[name + names.ESTIMATED] == pytest.approx(metrics[name], rel=0.005)
+
+
+def test_coefficients_are_float32_in_every_precision(trial, run, tmp_path):
+    spec = trial(train={"steps": 2, "precision": "pure-bf16", "checkpoint_every": 2})
+    list(run(spec))
+    network = spec.model.build(spec.topology).to(torch.bfloat16)
+    read_network(tmp_path / "trial" / "checkpoints" / "step-00000002", network)
+    kinds = {name: p.dtype for name, p in network.named_parameters()}
+    assert kinds.pop("stack.topology.c") == torch.float32
+    assert {*kinds.values()} == {torch.bfloat16}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.compile reads code of torch's own that is deprecated
+def test_compiled_blocks_train_alike(trial, run):
+    settings = {"steps": 3, "log_every": 1, "depths_every": 2}
+    plain, compiled = (list(run(trial(train=settings | {"compile": on}), f"compile-{on}")) for on in (False, True))
+    for one, other in zip(plain, compiled, strict=True):
+        assert other.metrics[names.TRAIN_LOSS] == pytest.approx(one.metrics[names.TRAIN_LOSS], rel=1e-4)
+        assert (one.depths is None) == (other.depths is None)
+    assert compiled[1].depths[names.DEPTH_STATE_RMS] == pytest.approx(plain[1].depths[names.DEPTH_STATE_RMS], rel=1e-4)
+
+
+def test_each_depth_is_told_as_it_is(trial, run, tmp_path, cache):
+    """Against a forward written out, of the network that the step before had left."""
+    settings = {"steps": 2, "log_every": 1, "depths_every": 2, "checkpoint_every": 1}
+    spec = trial(topology={"kind": "ancre", "temperature": 0.1}, train=settings)
+    rows = list(run(spec))
+    assert rows[0].depths is None
+    found = rows[1].depths
+    network = spec.model.build(spec.topology)
+    read_network(tmp_path / "trial" / "checkpoints" / "step-00000001", network)
+    windows = torch.from_numpy(Stream(tokens_of(spec, cache).train, 16, "concat", 0).windows(6, 6))
+    states, outputs = [], []
+    for block in network.stack.blocks:
+        block.register_forward_pre_hook(lambda _, args: states.append(args[0]))
+        block.register_forward_hook(lambda _, args, out: outputs.append(out))
+    network.stack.register_forward_hook(lambda _, args, out: states.append(out))
+    loss = cross_entropy(network(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+    loss.backward()
+    assert found[names.DEPTH_STATE_RMS] == pytest.approx([h.square().mean().sqrt().item() for h in states], rel=1e-5)
+    assert found[names.DEPTH_OUTPUT_RMS] == pytest.approx([h.square().mean().sqrt().item() for h in outputs], rel=1e-5)
+    cosines = [cosine_similarity(a, b, dim=-1).mean().item() for a, b in pairwise(states)]
+    assert found[names.DEPTH_COSINE] == pytest.approx(cosines, rel=1e-5)
+    norms = [torch.cat([p.grad.flatten() for p in block.parameters()]).norm().item() for block in network.stack.blocks]
+    assert found[names.DEPTH_GRADIENT_NORM] == pytest.approx(norms, rel=1e-4)
+
+
+def test_galore_compat_is_the_sum_of_batch_means_over_one_batch_more(trial, run, tmp_path, cache):
+    spec = trial(text={"packing": "none"}, train={"steps": 1, "batch": 4, "checkpoint_every": 1})
+    (row,) = run(spec)
+    network, held_out = final_network(spec, tmp_path / "trial"), tokens_of(spec, cache).held_out
+    every = Pass(held_out, 16, "none")
+    means = []
+    for start in range(0, len(every), 4):
+        part = torch.from_numpy(every.windows(np.arange(start, min(start + 4, len(every)))))
+        logits = network(part[:, :-1].clamp(min=0)).flatten(0, 1)
+        means.append(cross_entropy(logits, part[:, 1:].flatten(), ignore_index=-1).item())
+    assert row.metrics[names.PERPLEXITY_GALORE_COMPAT] == pytest.approx(
+        math.exp(sum(means) / (len(means) + 1)), rel=1e-5
+    )
+
+
+def test_the_share_of_the_peak_follows_from_speed_and_flops(trial, run):
+    spec = trial(train={"steps": 2, "log_every": 1, "peak_flops": 1e9})
+    for row in run(spec):
+        flops = row.metrics[names.TOKENS_PER_S] * spec.model.flops_per_token(16)
+        assert row.metrics[names.MFU] == pytest.approx(flops / 1e9)
+
+
 def test_a_run_that_diverges_says_when_and_where(trial, run):
     spec = trial(optim={"kind": "adamw", "lr": 1e30}, train={"warmup": 0})
     rows = run(spec)
@@ -186,19 +287,22 @@ def test_the_first_weight_that_is_not_finite_is_named(trial, run, tmp_path, cach
     from orchestrator.pretrain.checkpoint import Checkpoints
     from orchestrator.pretrain.loop import Loop
     from orchestrator.pretrain.parallel import Workers
+    from orchestrator.pretrain.replica import Replica
 
     spec = trial()
     network, split = spec.model.build(spec.topology), tokens_of(spec, cache)
     network.stack.blocks[1].feed_forward.down.weight.data[3, 4] = math.nan
     loop = Loop(
         spec.train,
-        network,
+        Replica(network, Workers.here()),
         spec.optim.build(network),
         Stream(split.train, 16, "concat", 0),
         Pass(split.held_out, 16, "concat"),
         {},
         Workers.here(),
         Checkpoints(tmp_path, {}),
+        flops=1.0,
+        estimated={},
     )
     with pytest.raises(Diverged, match=r"the weight stack.blocks.1.feed_forward.down.weight is not finite at step 1"):
         next(loop.rows())

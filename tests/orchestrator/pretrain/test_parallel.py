@@ -1,4 +1,4 @@
-"""Two workers against one: the same losses, the same held-out perplexity, each other's checkpoints."""
+"""Several workers against one: the same losses, the same held-out perplexity, each other's checkpoints."""
 
 import json
 import subprocess
@@ -7,22 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from orchestrator.errors import InputError
-from orchestrator.pretrain.parallel import Workers
+from analysis import names
 
-WORKER = Path(__file__).with_name("two_workers.py")
+WORKER = Path(__file__).with_name("several_workers.py")
+STEPS = {"steps": 8, "batch": 7, "log_every": 2, "checkpoint_every": 4}
 
 
 @pytest.fixture
-def two_workers(tmp_path, cache):
-    """The rows that each of two processes gets; `rows` stops them early."""
+def spread(tmp_path, cache):
+    """The rows that each of `count` processes gets; `rows` stops them early."""
 
-    def start(trial, folder: str, rows: int | None = None) -> list[list]:
+    def start(trial, folder: str, count: int = 2, rows: int | None = None) -> list[list]:
         arguments = {
-            "count": 2,
-            "meeting": str(tmp_path / f"meeting-{folder}-{rows}"),
+            "count": count,
+            "meeting": str(tmp_path / f"meeting-{folder}-{count}-{rows}"),
             "trial": trial.model_dump_json(),
             "folder": str(tmp_path / folder),
             "cache": str(cache),
@@ -35,51 +34,98 @@ def two_workers(tmp_path, cache):
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for rank in (0, 1)
+            for rank in range(count)
         ]
         answers = [process.communicate(timeout=120) for process in processes]
-        assert [process.returncode for process in processes] == [0, 0], answers
+        assert [process.returncode for process in processes] == [0] * count, answers
         return [[json.loads(line) for line in out.splitlines()] for out, _ in answers]
 
     return start
 
 
-def equal(ours: list, theirs: list) -> None:
-    """Rows of one worker and of two: all numbers but the speed, to 1e-5."""
+def told(rows) -> list[list]:
+    """Rows as the processes print them."""
+    return [[row.step, dict(row.metrics), row.topology, row.depths] for row in rows]
+
+
+def equal(ours: list, theirs: list, rel: float = 1e-5) -> None:
+    """Rows of one worker and of several: all numbers but speed, memory and what depends on how batches are cut."""
     assert [row[0] for row in ours] == [row[0] for row in theirs]
-    for (_, metrics, topology), (_, other, other_topology) in zip(ours, theirs, strict=True):
-        speed = {"train/tokens_per_second"}
-        assert {k: v for k, v in metrics.items() if k not in speed} == pytest.approx(
-            {k: v for k, v in other.items() if k not in speed}, rel=1e-5
-        )
+    for (_, metrics, topology, _), (_, other, other_topology, _) in zip(ours, theirs, strict=True):
+        assert steady(metrics) == pytest.approx(steady(other), rel=rel)
         assert (topology is None) == (other_topology is None)
         if topology:
             np.testing.assert_allclose(topology["decoder"]["p"], other_topology["decoder"]["p"], rtol=1e-4)
 
 
+def steady(metrics: dict) -> dict:
+    apart = (names.TOKENS_PER_S, names.PERPLEXITY_GALORE_COMPAT)
+    return {name: value for name, value in metrics.items() if name not in apart and not name.startswith("memory/")}
+
+
 @pytest.mark.parametrize("packing", ["concat", "none"])
-def test_two_workers_follow_one(packing, trial, run, two_workers):
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+def test_two_workers_follow_one(packing, sharding, trial, run, spread):
     """A batch of 7 is 3 and 4 sequences, in micro-batches that differ in number; unpacked, also in tokens."""
-    settings = {"steps": 8, "batch": 7, "log_every": 2, "checkpoint_every": 4}
-    spec = trial(text={"packing": packing}, train=settings)
-    alone = [[row.step, dict(row.metrics), row.topology] for row in run(spec, "alone")]
-    first, second = two_workers(spec, "pair")
+    spec = trial(text={"packing": packing}, train=STEPS | {"sharding": sharding, "clip": 1.0})
+    alone = told(run(spec, "alone"))
+    first, second = spread(spec, "pair")
     equal(first, alone)
-    assert first == second
-    if packing == "none":
-        stopped, _ = two_workers(spec, "stopped", rows=3)
-        resumed, _ = two_workers(spec, "stopped")
-        assert [row[0] for row in stopped] == [2, 4, 6]
-        assert [row[0] for row in resumed] == [4, 6, 8]
-        equal(resumed, alone[1:])
-        went_on = [[row.step, dict(row.metrics), row.topology] for row in run(spec, "stopped")]
-        equal(went_on, alone[-1:])  # one worker goes on from what two have saved
+    assert [row[:3] for row in first] != []
+    assert [steady(row[1]) for row in first] == [steady(row[1]) for row in second]
 
 
-def test_every_sequence_has_one_worker():
-    batch = np.arange(22).reshape(11, 2)
-    shares = [Workers(rank, 4, torch.device("cpu")).share(batch) for rank in range(4)]
-    assert np.array_equal(np.concatenate(shares), batch)
-    assert {len(share) for share in shares} == {2, 3}
-    with pytest.raises(InputError, match=r"train\.batch 11 is smaller than the number of workers 12"):
-        Workers(0, 12, torch.device("cpu")).share(batch)
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+def test_a_checkpoint_serves_any_number_of_workers(sharding, trial, run, spread):
+    spec = trial(text={"packing": "none"}, train=STEPS | {"sharding": sharding, "micro_batch": 1})
+    alone = told(run(spec, "alone"))
+    stopped, _ = spread(spec, "shared", 2, rows=3)
+    assert [row[0] for row in stopped] == [2, 4, 6]
+    three, *_ = spread(spec, "shared", 3, rows=2)
+    assert [row[0] for row in three] == [4, 6]
+    equal(three, alone[1:3])
+    one = told(run(spec, "shared"))
+    equal(one, alone[1:])
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+def test_every_way_of_training_is_the_same_on_two_workers(sharding, trial, run, spread):
+    """With blocks computed again in backward, values of the first block in all, and looks into each depth."""
+    spec = trial(
+        model={"value_residual": True, "depth": 4},
+        topology={"kind": "ancre-sparse", "segment": 2, "temperature": 0.1},
+        train={"steps": 4, "batch": 8, "micro_batch": 2, "log_every": 1, "sharding": sharding}
+        | {"activation_checkpointing": True, "depths_every": 2, "precision": "bf16-mixed"},
+    )
+    alone = told(run(spec, "alone"))
+    first, second = spread(spec, "pair")
+    equal(first, alone, rel=2e-2)
+    assert [sorted(row[3] or {}) for row in first] == [[], sorted(names.DEPTHS)] * 2
+    assert first[1][3][names.DEPTH_GRADIENT_NORM] == second[1][3][names.DEPTH_GRADIENT_NORM]
+    assert first[1][3][names.DEPTH_GRADIENT_NORM] == pytest.approx(alone[1][3][names.DEPTH_GRADIENT_NORM], rel=0.05)
+
+
+def test_sharded_workers_keep_half_each(trial, spread):
+    small = trial(train={"steps": 1, "sharding": "fsdp"})
+    ((_, metrics, *_),), _ = spread(small, "pair")
+    whole = metrics[names.MEMORY_PARAMETERS + names.ESTIMATED]
+    assert metrics[names.MEMORY_PARAMETERS] == pytest.approx(whole / 2, rel=0.01)
+    assert metrics[names.MEMORY_GRADIENTS] == pytest.approx(whole / 2, rel=0.01)
+    assert metrics[names.MEMORY_OPTIMIZER] == pytest.approx(whole, rel=0.03)
+
+
+@pytest.mark.parametrize(("workers", "packing"), [(2, "concat"), (4, "none")])
+def test_a_pipeline_follows_one(workers, packing, trial, run, spread):
+    """Two stages, alone or twice: losses, held-out losses, checkpoints and where a run diverges."""
+    spec = trial(
+        model={"depth": 4},
+        topology={"kind": "ancre-sparse", "segment": 2, "temperature": 0.1},
+        text={"packing": packing},
+        train=STEPS | {"batch": 8, "micro_batch": 2, "stages": 2, "clip": 1.0},
+    )
+    one = told(run(spec.model_copy(update={"train": spec.train.model_copy(update={"stages": 1})}), "alone"))
+    first, *_ = spread(spec, "line", workers, rows=3)
+    again, *others = spread(spec, "line", workers)
+    equal(first + again[2:], one)
+    assert [row[0] for row in again] == [4, 6, 8]
+    assert all([steady(row[1]) for row in other] == [steady(row[1]) for row in again] for other in others)

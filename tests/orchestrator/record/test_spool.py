@@ -8,9 +8,9 @@ from orchestrator.record import spool
 
 
 def write(folder, *steps, loss=1.0):
-    written = spool.Spool(folder)
+    written = spool.Spool(folder / spool.ROWS_FILE)
     for step in steps:
-        written.append(step, 1000.0 + step, {"train/loss": loss})
+        written.append(step, spool.row(1000.0 + step, {"train/loss": loss}))
     written.close()
 
 

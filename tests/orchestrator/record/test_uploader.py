@@ -12,7 +12,7 @@ from analysis import names
 from orchestrator.errors import InputError
 from orchestrator.record import tracking, uploader
 from orchestrator.record.ledger import ATTEMPT, FAILED, FINISHED, PAUSED, PLANNED, RUNNING, History, Ledger
-from orchestrator.record.spool import Spool
+from orchestrator.record.spool import ROWS_FILE, Spool, row
 from orchestrator.record.uploader import Uploader, unsent
 
 # MLflow's models use options that SQLAlchemy 2.1 deprecates.
@@ -66,9 +66,9 @@ class Study:
     def rows(self, trial, *steps, **metrics):
         folder = self.folder / "trials" / trial
         folder.mkdir(parents=True, exist_ok=True)
-        spool = Spool(folder)
+        spool = Spool(folder / ROWS_FILE)
         for step in steps:
-            spool.append(step, 1000.0 + step, metrics or {"train/loss": 1.0 / (1 + step)})
+            spool.append(step, row(1000.0 + step, metrics or {"train/loss": 1.0 / (1 + step)}))
         spool.close()
 
     def runs(self, client):

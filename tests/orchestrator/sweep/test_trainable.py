@@ -22,6 +22,7 @@ def job(tmp_path):
             cpus=1,
             gpus=0.0,
             workers=1,
+            min_workers=0,
             commit="abc",
         )
 
@@ -69,9 +70,9 @@ def test_a_trial_that_was_killed_after_its_last_step_knows_its_values(job, tmp_p
 
 
 def test_a_resumed_trial_keeps_what_only_early_rows_had(job, tmp_path):
-    written = spool.Spool(tmp_path)
-    written.append(1, 1.0, {"train/loss": 1.0, "early": 7.0})
-    written.append(3, 3.0, {"train/loss": 1.0, "late": 7.0})
+    written = spool.Spool(tmp_path / spool.ROWS_FILE)
+    written.append(1, spool.row(1.0, {"train/loss": 1.0, "early": 7.0}))
+    written.append(3, spool.row(3.0, {"train/loss": 1.0, "late": 7.0}))
     written.close()
     go_on_from(tmp_path, 3)
     run = Run(job())

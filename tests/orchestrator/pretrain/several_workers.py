@@ -1,4 +1,4 @@
-"""Trains one trial as one of several workers and prints its rows: `two_workers.py JSON`."""
+"""Trains one trial as one of several workers and prints its rows: `several_workers.py JSON`."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def main(rank: int, count: int, meeting: str, trial: str, folder: str, cache: st
     )
     place = Place(Path(folder), Path(cache))
     for row in islice(Spec.model_validate_json(trial).rows(place), rows):
-        print(json.dumps([row.step, dict(row.metrics), row.topology]), flush=True)
+        print(json.dumps([row.step, dict(row.metrics), row.topology, row.depths]), flush=True)
     dist.destroy_process_group()
     os._exit(0)  # gloo's threads outlive DDP's process group, and now and then abort a Python that shuts down
 
