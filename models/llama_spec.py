@@ -103,14 +103,14 @@ class LlamaSpec(Spec):
     def activation_bytes(self, *, bfloat16: bool, checkpoint: bool) -> int:
         """Bytes that the blocks keep per token for the backward pass.
 
-        A block keeps 11 tensors of the width (norms 2 + 2, their outputs 2, q, k, v, attention twice) and 4 of the FFN
+        A block keeps 11 tensors of the width (norms 2 + 2, their outputs 2, q, k, v, attention twice) and 3 of the FFN
         width, float32; under bfloat16 autocast the norms' 4 stay float32. Recomputing keeps what blocks read, or what
         their two modules read where the topology connects modules, and one block at a time.
         """
         if bfloat16:
-            block = (4 * 4 + 10 * 2) * self.width + 4 * 2 * self.ffn_width
+            block = (4 * 4 + 10 * 2) * self.width + 3 * 2 * self.ffn_width
         else:
-            block = 11 * 4 * self.width + 4 * 4 * self.ffn_width
+            block = 11 * 4 * self.width + 3 * 4 * self.ffn_width
         states = self.depth * (1 if self.granularity == "block" else 2)
         return states * 4 * self.width + block if checkpoint else self.depth * block
 

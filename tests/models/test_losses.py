@@ -110,7 +110,7 @@ def test_a_second_backward_is_refused():
     x, weight, targets = case()
     loss = linear_cross_entropy(x, weight, targets)
     loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="^the loss was taken backward before"):
+    with pytest.raises(RuntimeError, match=r"^the loss was taken backward before"):
         loss.backward()
 
 
