@@ -241,5 +241,6 @@ def test_text_and_rows_tell_the_plan() -> None:
         "topology_params": 0,
         "flops": 6.0 * 256 * 5,
         "memory": 64 * 1024**2,
+        "memory_parts": {},
         "disk": 100,
     }
