@@ -4,7 +4,8 @@ Boundaries 0 = b_0 < b_1 < .. < b_S = K cut the stack into segments. Which conne
 
 - boundary-sources: every step reads the boundaries before it and the previous state;
 - boundary-targets: only steps that end a segment mix, and read boundaries; the blocks inside are plain residual blocks;
-- first-and-window: every step reads the `first` first states and the `window` last ones.
+- first-and-window: every step reads the `first` first states and the `window` last ones;
+- listed: the connections in `sources`, such as "0:1+0:2+1:2"; every step needs at least one.
 """
 
 from dataclasses import replace
@@ -14,18 +15,27 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from models.topology.base import InnerResidual
+from models.topology.shortcuts import parse
 from models.wiring import Normalization, Pair, WiredSpec, Wiring, earlier, learned
+
+READ = {  # what each mask reads
+    "boundary-sources": {"segment", "boundaries"},
+    "boundary-targets": {"segment", "boundaries"},
+    "first-and-window": {"first", "window"},
+    "listed": {"sources"},
+}
 
 
 class Spec(WiredSpec):
     """Softmax over the allowed sources only. `boundaries`: b_1 .. b_{S-1}; without them, every `segment` blocks."""
 
     kind: Literal["ancre-sparse"] = "ancre-sparse"
-    mask: Literal["boundary-sources", "boundary-targets", "first-and-window"] = "boundary-sources"
+    mask: Literal["boundary-sources", "boundary-targets", "first-and-window", "listed"] = "boundary-sources"
     segment: int = Field(default=4, ge=1)
     boundaries: tuple[int, ...] | None = None
     first: int = Field(default=2, ge=0)
     window: int = Field(default=1, ge=1)
+    sources: str = Field(default="", exclude_if=lambda text: not text)
     normalization: Normalization = "ingoing"
     temperature: float = Field(default=0.01, gt=0)
     inner_residual: InnerResidual = "drop"
@@ -35,12 +45,13 @@ class Spec(WiredSpec):
         inner = self.boundaries or ()
         if any(a >= b for a, b in pairwise((0, *inner))):
             raise ValueError(f"boundaries {list(inner)} do not ascend from 1")
-        idle = {"segment", "boundaries"} if self.mask == "first-and-window" else {"first", "window"}
+        parse(self.sources)
+        idle = {"segment", "boundaries", "first", "window", "sources"} - READ[self.mask]
         if self.boundaries is not None:
             idle.add("segment")
         for name in sorted(idle):
             if getattr(self, name) != type(self).model_fields[name].default:
-                beside = "beside boundaries" if self.mask != "first-and-window" and name == "segment" else "here"
+                beside = "beside boundaries" if name in READ[self.mask] else "here"
                 raise ValueError(f"mask {self.mask!r} does not read {name} {beside}")
         return self
 
@@ -48,6 +59,16 @@ class Spec(WiredSpec):
         super().check(depth)
         if self.boundaries and self.boundaries[-1] > depth:
             raise ValueError(f"boundary {self.boundaries[-1]} lies beyond the last of {depth} blocks")
+        if self.mask != "listed":
+            return
+        listed = parse(self.sources)
+        if beyond := [pair for pair in listed if pair[1] > depth]:
+            raise ValueError(f"sources: {beyond[0][0]}:{beyond[0][1]} ends beyond the last of {depth} blocks")
+        if missing := sorted({*range(1, depth + 1)} - {j for _, j in listed}):
+            step = missing[0]
+            raise ValueError(
+                f"sources leave step {step} of {depth} without a source; add one, such as {step - 1}:{step}"
+            )
 
     def edges(self, depth: int) -> list[int]:
         """b_0 .. b_S. The last segment is shorter where `segment` does not divide the depth."""
@@ -62,6 +83,8 @@ class Spec(WiredSpec):
             return segments * (segments + 1) // 2
         if self.mask == "boundary-sources":  # each boundary in every later step, and h_{j-1} where it is none
             return sum(depth - b for b in edges) + depth - segments
+        if self.mask == "listed":
+            return len(parse(self.sources))
         return sum(min(j, self.first + self.window) for j in range(1, depth + 1))
 
     def wiring(self, depth: int) -> Wiring:
@@ -71,10 +94,12 @@ class Spec(WiredSpec):
         elif self.mask == "boundary-sources":
             boundaries = set(edges)
             allowed = [(i, j) for i, j in earlier(depth) if i in boundaries or i == j - 1]
+        elif self.mask == "listed":
+            allowed = parse(self.sources)
         else:
             allowed = [(i, j) for i, j in earlier(depth) if i < self.first or i >= j - self.window]
         wiring = learned(depth, allowed, self.normalization, self.temperature, self.inner_residual)
-        if self.mask == "first-and-window":
+        if self.mask in ("first-and-window", "listed"):
             return wiring
         plain = self.mask == "boundary-targets" and self.inner_residual == "drop"
         return replace(wiring, edges=tuple(edges), offset=inside(edges) if plain else {})

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.topology.ancre import Spec as Dense
 from models.topology.ancre_sparse import Spec
 
 
@@ -20,6 +21,9 @@ from models.topology.ancre_sparse import Spec
         ({"mask": "first-and-window", "boundaries": (2,)}, "does not read boundaries"),
         ({"mask": "boundary-sources", "window": 3}, "does not read window"),
         ({"mask": "boundary-targets", "first": 3}, "does not read first"),
+        ({"mask": "listed", "sources": "0:1", "first": 3}, "does not read first here"),
+        ({"sources": "0:1"}, "mask 'boundary-sources' does not read sources here"),
+        ({"mask": "listed", "sources": "1:1"}, "does not lead forward"),
         ({"segment": 0}, "segment"),
         ({"window": 0, "mask": "first-and-window"}, "window"),
         ({"temperature": 0}, "temperature"),
@@ -35,6 +39,20 @@ def test_boundaries_lie_within_the_stack() -> None:
     spec.check(6)
     with pytest.raises(ValueError, match="boundary 6 lies beyond the last of 5 blocks"):
         spec.check(5)
+
+
+def test_every_step_has_a_source() -> None:
+    spec = Spec(mask="listed", sources="0:1+0:3+1:3")
+    with pytest.raises(ValueError, match="sources leave step 2 of 3 without a source; add one, such as 1:2$"):
+        spec.check(3)
+    with pytest.raises(ValueError, match="sources: 0:3 ends beyond the last of 2 blocks"):
+        spec.check(2)
+    Spec(mask="listed", sources="0:1+0:2").check(2)
+
+
+def test_a_list_of_all_connections_is_dense() -> None:
+    every = "+".join(f"{i}:{j}" for j in range(1, 5) for i in range(j))
+    assert Spec(mask="listed", sources=every).wiring(4) == Dense().wiring(4)
 
 
 @pytest.mark.parametrize(
