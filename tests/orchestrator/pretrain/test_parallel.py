@@ -11,6 +11,7 @@ import pytest
 from analysis import names
 
 WORKER = Path(__file__).with_name("several_workers.py")
+COUNT = Path(__file__).with_name("count_syncs.py")
 STEPS = {"steps": 8, "batch": 7, "log_every": 2, "checkpoint_every": 4}
 
 
@@ -129,3 +130,10 @@ def test_a_pipeline_follows_one(workers, packing, trial, run, spread):
     equal(first + again[2:], one)
     assert [row[0] for row in again] == [4, 6, 8]
     assert all([steady(row[1]) for row in other] == [steady(row[1]) for row in again] for other in others)
+
+
+def test_workers_talk_once_a_step_however_many_micro_batches():
+    """FSDP once for each of two blocks, and for what lies around them."""
+    counted = subprocess.run([sys.executable, COUNT], capture_output=True, text=True, check=True)
+    once = {"ddp": {"all_reduce": 1}, "fsdp": {"reduce_scatter": 3}}
+    assert json.loads(counted.stdout) == {way: {"1": counts, "4": counts} for way, counts in once.items()}
