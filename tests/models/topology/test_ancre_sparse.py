@@ -43,7 +43,7 @@ def test_boundaries_lie_within_the_stack() -> None:
 
 def test_every_step_has_a_source() -> None:
     spec = Spec(mask="listed", sources="0:1+0:3+1:3")
-    with pytest.raises(ValueError, match="sources leave step 2 of 3 without a source; add one, such as 1:2$"):
+    with pytest.raises(ValueError, match=r"sources leave step 2 of 3 without a source; add one, such as 1:2$"):
         spec.check(3)
     with pytest.raises(ValueError, match="sources: 0:3 ends beyond the last of 2 blocks"):
         spec.check(2)
