@@ -57,8 +57,10 @@ class Memory:
         ]
 
     def backward(self) -> None:
-        """Count the gradients that are in place."""
-        self.gradients = sum(_bytes(p.grad) for p in self.network.parameters() if p.grad is not None)
+        """Count the gradients that are in place; where each was stepped and freed at once, the largest."""
+        parameters = [*self.network.parameters()]
+        there = sum(_bytes(p.grad) for p in parameters if p.grad is not None)
+        self.gradients = there or max(map(_bytes, parameters))
 
     def metrics(self) -> dict[str, float]:
         """After an optimizer step."""

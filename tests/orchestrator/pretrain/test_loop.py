@@ -185,7 +185,8 @@ def test_steps_inside_the_backward_pass_are_the_same_steps(kind, precision, tria
     }
     losses = {layerwise: [row.metrics[names.TRAIN_LOSS] for row in found] for layerwise, found in rows.items()}
     assert losses[True] == (pytest.approx(losses[False], rel=1e-3) if precision == "bf16-stochastic" else losses[False])
-    assert rows[True][0].metrics[names.MEMORY_GRADIENTS] < 0.4 * rows[False][0].metrics[names.MEMORY_GRADIENTS]
+    for row in (rows[True][0], rows[False][0]):
+        assert row.metrics[names.MEMORY_GRADIENTS] == row.metrics[names.MEMORY_GRADIENTS + names.ESTIMATED]
     stopped = run(trial(optim=optim, train=settings | {"layerwise": True}), "stopped")
     [next(stopped) for _ in range(5)]
     stopped.close()
