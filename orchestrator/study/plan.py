@@ -178,8 +178,7 @@ def plan(study: Study, device: str | None = None, machine: Machine | None = None
         if (total := sum(asked.values())) > MOST_CELLS:
             raise InputError(f"axes: should give at most {MOST_CELLS:,} configurations, got {total:,}")
         cells = tuple(_distinct(_cells(study)))
-        if study.resources.workers > 1:
-            _check_workers(study, cells)
+        _check_workers(study, cells)
     except InputError as error:
         raise InputError(f"{study.source}: {error}") from error
     sides = tuple(_sides(study, asked, cells))

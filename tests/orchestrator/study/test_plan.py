@@ -244,3 +244,21 @@ def test_text_and_rows_tell_the_plan() -> None:
         "memory_parts": {},
         "disk": 100,
     }
+
+
+def test_a_pipeline_needs_as_many_workers_as_stages() -> None:
+    text = """
+name = "s"
+workload = "llm"
+[trial]
+model.size = "nano"
+topology.kind = "cascaded"
+optim = { kind = "adamw", lr = 1e-3 }
+data.kind = "python-docs"
+train = { steps = 1, batch = 8, stages = 2 }
+"""
+    with pytest.raises(
+        InputError, match=r"^study: resources.workers: should be a multiple of train.stages, 2, got 1, for cascaded$"
+    ):
+        plan(Study.parse(text))
+    assert plan(Study.parse(text + "[resources]\nworkers = 4\n")).num_trials == 1
