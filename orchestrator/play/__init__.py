@@ -10,7 +10,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from orchestrator.errors import InputError
-from orchestrator.play.find import find
+from orchestrator.trials import find
+from orchestrator.workloads.crl import Spec
 
 
 def play(run: str, home: Path, out: Path | None = None, seed: int = 0) -> Path:
@@ -28,7 +29,7 @@ def play(run: str, home: Path, out: Path | None = None, seed: int = 0) -> Path:
     Raises:
         InputError: no such trial, none of contrastive RL, no checkpoint, or a file that cannot be written.
     """
-    found = find(run, home)
+    found = find(run, home, Spec, "played")
     out = out or home / "plays" / f"{found.trial}.html"
     if out.suffix not in (".html", ".png"):
         raise InputError(f"--out {out}: should end in .html or .png")

@@ -14,8 +14,9 @@ from envs.host import HostBatch
 from orchestrator.crl.agent import Topologies
 from orchestrator.crl.module import Setup
 from orchestrator.errors import InputError
-from orchestrator.play.find import Found
 from orchestrator.pretrain.checkpoint import Checkpoints
+from orchestrator.trials import Found
+from orchestrator.workloads.crl import Spec
 
 Act = Callable[[np.ndarray], np.ndarray]  # (1, S + G) to (1, A)
 
@@ -46,7 +47,7 @@ class Episode:
         return int(np.sum(self.env.judge(self.observations[1:])[1]))
 
 
-def episode(found: Found, seed: int) -> Episode:
+def episode(found: Found[Spec], seed: int) -> Episode:
     """Play the newest checkpoint of a trial.
 
     Raises:

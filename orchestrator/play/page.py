@@ -8,8 +8,9 @@ from analysis.drawing import canvas, svg
 from analysis.page import Html, document, element, number
 from orchestrator.play.bodies import viewer
 from orchestrator.play.episode import Episode
-from orchestrator.play.find import Found
 from orchestrator.play.top_view import draw, shape
+from orchestrator.trials import Found
+from orchestrator.workloads.crl import Spec
 
 WIDTH = 6.0  # inches
 
@@ -25,7 +26,7 @@ def picture(played: Episode) -> bytes:
     return buffer.getvalue()
 
 
-def page(found: Found, played: Episode) -> str:
+def page(found: Found[Spec], played: Episode) -> str:
     """One HTML file that opens offline."""
     steps = len(played.observations) - 1
     distance = float(played.env.judge(played.observations[-1])[0])

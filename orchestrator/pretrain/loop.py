@@ -27,6 +27,7 @@ from orchestrator.pretrain.diagnosis import first_bad
 from orchestrator.pretrain.loader import Loader
 from orchestrator.pretrain.measure import Memory, peak_flops
 from orchestrator.pretrain.parallel import Spread, Workers
+from orchestrator.pretrain.rate import rate
 from orchestrator.pretrain.sequences import PAD, Numbers, Pass, Stream
 from orchestrator.pretrain.sharded import Saver
 from orchestrator.pretrain.spec import TrainSpec
@@ -43,15 +44,6 @@ class Progress:
     seconds: float = 0.0  # of training alone
     gradient_norm: float = 0.0  # of the last step
     depths: dict[str, list[float]] | None = None  # of the last step that was looked into
-
-
-def rate(step: int, train: TrainSpec) -> float:
-    """The learning rate of step 0 .. steps - 1 over its peak: linear up, then half a cosine down to final_lr."""
-    rising = round(train.warmup * train.steps)
-    if step < rising:
-        return (step + 1) / rising
-    way = (step - rising) / max(1, train.steps - 1 - rising)
-    return train.final_lr + (1 - train.final_lr) * (1 + math.cos(math.pi * way)) / 2
 
 
 class Loop:

@@ -6,8 +6,9 @@ gradient and the optimizer's state (FSDP2), and the few topology coefficients ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,38 +17,50 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from models.llama import Llama
 from models.optim.parts import parts as parts_of
 from orchestrator.pretrain.parallel import Workers, clip
 
+Network = TypeVar("Network", bound=nn.Module)
+Part = TypeVar("Part")  # a micro-batch
 
-class Replica:
+
+class Replica(Generic[Network, Part]):
     """What training takes from a network that all workers have alike.
 
     Args:
-        network: token numbers and targets (sequences, length) to their summed loss; on the workers' device.
-        sharded: leave each worker its part of every weight, in place; the optimizer is to be built afterwards.
+        network: its forward gives the loss that is summed over a micro-batch; on the workers' device.
+        arguments: what the forward takes of a micro-batch.
+        sharded: blocks of the network, of whose weights, and all others, each worker is to keep its part, in place; the
+            optimizer is to be built afterwards. None of them: every worker has all weights.
         mixed: forward under bfloat16 autocast.
     """
 
-    def __init__(self, network: Llama, workers: Workers, *, sharded: bool = False, mixed: bool = False) -> None:
+    def __init__(
+        self,
+        network: Network,
+        workers: Workers,
+        arguments: Callable[[Part], tuple[Tensor, ...]],
+        *,
+        sharded: Sequence[nn.Module] = (),
+        mixed: bool = False,
+    ) -> None:
         self.network, self.workers, self.replicas, self.mixed = network, workers, workers, mixed
         self.forward: nn.Module = network
+        self.arguments = arguments
         self.apart: list[nn.Parameter] = []  # whole on every worker, and not known to FSDP
         if workers.count > 1 and sharded:
             self.apart = parts_of(network)["topology"]
-            _shard(network, workers, self.apart)
+            _shard(network, sharded, workers, self.apart)
         elif workers.count > 1:
             devices = [workers.device] if workers.device.type == "cuda" else None
             self.forward = DistributedDataParallel(network, devices, gradient_as_bucket_view=True)
         self.parameters = [*network.parameters()]
 
-    def step(self, parts: Sequence[Tensor], scale: float) -> Tensor:
+    def step(self, parts: Sequence[Part], scale: float) -> Tensor:
         """Forward and backward: `.grad`, None before, becomes the gradient of scale * the summed loss of all workers.
 
         Args:
-            parts: micro-batches of this worker's windows (sequences, predictions + 1) int64, negative beyond a
-                sequence's end; every worker has as many.
+            parts: micro-batches of this worker; sharded, every worker has as many.
 
         Returns:
             The summed loss of all workers, on every worker.
@@ -71,13 +84,13 @@ class Replica:
             return self.forward.no_sync()
         return nullcontext()
 
-    def _loss(self, windows: Tensor) -> Tensor:
+    def _loss(self, part: Part) -> Tensor:
         with torch.autocast(self.workers.device.type, torch.bfloat16, enabled=self.mixed):
-            loss: Tensor = self.forward(windows[:, :-1].clamp(min=0), windows[:, 1:])
+            loss: Tensor = self.forward(*self.arguments(part))
             return loss
 
     @torch.no_grad()
-    def evaluate(self, parts: Sequence[Tensor]) -> Tensor:
+    def evaluate(self, parts: Sequence[Part]) -> Tensor:
         """The summed loss of each of this worker's micro-batches: (parts) float64. Sharded, all must have as many."""
         return torch.stack([self._loss(part).double() for part in parts])
 
@@ -100,8 +113,8 @@ class Replica:
         return sharded, [g for g in gradients if not isinstance(g, DTensor)]
 
 
-def _shard(network: Llama, workers: Workers, apart: list[nn.Parameter]) -> None:
+def _shard(network: nn.Module, blocks: Sequence[nn.Module], workers: Workers, apart: list[nn.Parameter]) -> None:
     mesh = init_device_mesh(workers.device.type, (workers.count,))
-    for block in network.stack.blocks:
+    for block in blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(network, mesh=mesh, ignored_params=set(apart))

@@ -192,13 +192,16 @@ def _copied(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True)
 
 
-def read_network(folder: Path, network: nn.Module) -> None:
+def read_network(folder: Path, network: nn.Module, under: str = "network") -> None:
     """Fill a network, whole on this process, with the weights in a checkpoint's folder, however it was sharded.
+
+    Args:
+        under: where its weights are: "network", or a part of the `extra` that was saved, such as "extra.ema".
 
     Raises:
         InputError: it does not hold this network's weights, or holds anything but tensors.
     """
-    _read(folder, {f"network.{name}": tensor for name, tensor in network.state_dict().items()}, None)
+    _read(folder, {f"{under}.{name}": tensor for name, tensor in network.state_dict().items()}, None)
 
 
 def _read(folder: Path, tensors: dict[str, Tensor], group: dist.ProcessGroup | None) -> None:

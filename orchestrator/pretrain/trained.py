@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from models.llama import Llama
 from models.optim.base import OptimSpec
@@ -30,7 +31,13 @@ def spread(network: Llama, train: TrainSpec, length: int, workers: Workers) -> S
     if train.compile:
         for block in network.stack.blocks:
             block.compile()
-    return Replica(network, workers, sharded=train.sharding == "fsdp", mixed=mixed)
+    sharded = [*network.stack.blocks] if train.sharding == "fsdp" else []
+    return Replica(network, workers, next_token, sharded=sharded, mixed=mixed)
+
+
+def next_token(windows: Tensor) -> tuple[Tensor, Tensor]:
+    """What a decoder takes of windows (sequences, predictions + 1), negative after their end: tokens, targets."""
+    return windows[:, :-1].clamp(min=0), windows[:, 1:]
 
 
 def optimizer(optim: OptimSpec, spread: Spread, train: TrainSpec) -> torch.optim.Optimizer:

@@ -19,6 +19,7 @@ from models.topology import ancre
 from orchestrator.pretrain.depths import Depths
 from orchestrator.pretrain.parallel import Workers
 from orchestrator.pretrain.replica import Replica
+from orchestrator.pretrain.trained import next_token
 
 
 def main() -> None:
@@ -30,7 +31,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     network = LlamaSpec(width=512, ffn_width=1376, depth=8, heads=8).build(ancre.Spec())
-    replica, depths = Replica(network, Workers.here()), Depths(network)
+    replica, depths = Replica(network, Workers.here(), next_token), Depths(network)
     optimizer = torch.optim.AdamW(network.parameters(), fused=True)
     windows = torch.randint(0, 32000, (2, 257))
 

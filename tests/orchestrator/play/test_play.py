@@ -17,10 +17,10 @@ from envs.host import HostBatch
 from orchestrator.cli import main
 from orchestrator.crl.agent import Agent, Topologies
 from orchestrator.play.episode import Episode, episode
-from orchestrator.play.find import find
 from orchestrator.play.top_view import walls
 from orchestrator.pretrain.checkpoint import Checkpoints
 from orchestrator.record.ledger import Ledger
+from orchestrator.trials import find
 from orchestrator.workloads.crl import Spec
 from orchestrator.workloads.lnn import Spec as Linear
 

@@ -13,15 +13,17 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from models.llama import Llama
 from models.llama_spec import LlamaSpec
 from models.topology import ancre
 from orchestrator.pretrain.parallel import Workers
 from orchestrator.pretrain.replica import Replica
+from orchestrator.pretrain.trained import next_token
 
 
-def replica(sharded: bool) -> Replica:
+def replica(sharded: bool) -> Replica[Llama, torch.Tensor]:
     network = LlamaSpec(width=16, ffn_width=24, depth=2, heads=2, vocab_size=64).build(ancre.Spec())
-    return Replica(network, Workers.here(), sharded=sharded)
+    return Replica(network, Workers.here(), next_token, sharded=[*network.stack.blocks] if sharded else [])
 
 
 def windows(count: int) -> list[torch.Tensor]:

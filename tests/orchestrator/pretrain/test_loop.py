@@ -10,7 +10,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from analysis import names
 from orchestrator.errors import Diverged
-from orchestrator.pretrain.loop import rate
+from orchestrator.pretrain.rate import rate
 from orchestrator.pretrain.sequences import Pass, Stream
 from orchestrator.pretrain.sharded import read_network
 from orchestrator.pretrain.spec import TrainSpec
@@ -289,13 +289,14 @@ def test_the_first_weight_that_is_not_finite_is_named(trial, run, tmp_path, cach
     from orchestrator.pretrain.loop import Loop
     from orchestrator.pretrain.parallel import Workers
     from orchestrator.pretrain.replica import Replica
+    from orchestrator.pretrain.trained import next_token
 
     spec = trial()
     network, split = spec.model.build(spec.topology), tokens_of(spec, cache)
     network.stack.blocks[1].feed_forward.down.weight.data[3, 4] = math.nan
     loop = Loop(
         spec.train,
-        Replica(network, Workers.here()),
+        Replica(network, Workers.here(), next_token),
         spec.optim.build(network),
         Stream(split.train, 16, "concat", 0),
         Pass(split.held_out, 16, "concat"),

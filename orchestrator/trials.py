@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from analysis.store import QueryError, open_store
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.record.ledger import LEDGER_FILE, History
 from orchestrator.record.tracking import uri_of
 from orchestrator.study.export import trial_of
-from orchestrator.workloads.crl import Spec
+from orchestrator.workloads.base import TrialSpec
+
+Wanted = TypeVar("Wanted", bound=TrialSpec)
 
 
 @dataclass(frozen=True)
-class Found:
-    """A trial of contrastive RL."""
+class Found(Generic[Wanted]):
+    """A trial that was started."""
 
     study: str
     trial: str
-    spec: Spec
+    spec: Wanted
     folder: Path  # trials/<id>
 
 
-def find(run: str, home: Path) -> Found:
+def find(run: str, home: Path, wanted: type[Wanted], purpose: str) -> Found[Wanted]:
     """The one trial whose id, or whose MLflow run's, begins with `run`.
+
+    Args:
+        purpose: what trials of this workload alone can be, such as "played".
 
     Raises:
         InputError: none or several, or its workload is another.
@@ -41,8 +47,11 @@ def find(run: str, home: Path) -> Found:
     study, trial = min(chosen)
     folder = known[study, trial]
     spec = trial_of(History(folder).trials[trial].spec)
-    if not isinstance(spec, Spec):
-        raise InputError(f"trial {trial} of study {study} is of workload {spec.workload!r}; only crl can be played")
+    if not isinstance(spec, wanted):
+        only = wanted.model_fields["workload"].default
+        raise InputError(
+            f"trial {trial} of study {study} is of workload {spec.workload!r}; only {only} can be {purpose}"
+        )
     return Found(study, trial, spec, folder / "trials" / trial)
 
 
