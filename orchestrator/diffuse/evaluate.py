@@ -1,0 +1,128 @@
+"""How good drawn images are: they are drawn by all workers, and compared with real ones by a feature network.
+
+Image n is of class n modulo the number of classes and comes from seed n, in every trial: arms are judged on the same
+noise, and numbers do not depend on how many workers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from analysis import names
+from models.diffusion import Schedule
+from models.dit import Dit
+from models.sampling import sample
+from orchestrator.diffuse.picture import grid
+from orchestrator.diffuse.spec import EvalSpec
+from orchestrator.features.base import Network
+from orchestrator.image_metrics.evaluate import REFERENCE_KEPT, compare
+from orchestrator.image_metrics.statistics import Statistics
+from orchestrator.images.base import Numbers
+from orchestrator.pretrain.parallel import Workers
+
+Decode = Callable[[Tensor], NDArray[np.float32]]  # what the network draws, (B, C, H, W), to pixels in [-1, 1]
+MOST_CLASSES = 10  # in the picture
+
+Kept = dict[int, NDArray[np.float32]]  # number of an image -> its pixels (C, H, W)
+
+
+class Drawn(NamedTuple):
+    """What is known of some drawn images."""
+
+    statistics: Statistics
+    right: int  # images whose class the feature network names
+    named: int  # images that it was asked about: none where its classes are others
+    shown: Kept
+
+
+class Judged(NamedTuple):
+    metrics: dict[str, float]
+    picture: bytes  # PNG: a row a class
+
+
+class Judge:
+    """Draws images and compares them.
+
+    Args:
+        real: statistics of real images.
+        decode: pixels of what the network draws.
+        mixed: draw under bfloat16 autocast.
+    """
+
+    def __init__(
+        self,
+        spec: EvalSpec,
+        schedule: Schedule,
+        features: Network,
+        real: Statistics,
+        decode: Decode,
+        workers: Workers,
+        *,
+        mixed: bool,
+    ) -> None:
+        self.spec, self.schedule, self.features, self.real = spec, schedule, features, real
+        self.decode, self.workers, self.mixed = decode, workers, mixed
+
+    def __call__(self, network: Dit) -> Judged:
+        """Of images drawn with the weights that the network has now. Every worker must call it.
+
+        Raises:
+            InputError: too few images for a metric.
+        """
+        metrics: dict[str, float] = {}
+        for scale in self.spec.scales:
+            drawn = self._merged(self.workers.all(self._drawn(network, scale)))
+            found = compare(self.real, drawn.statistics) if self.workers.rank == 0 else {}
+            found = self.workers.all(found)[0]
+            if drawn.named:
+                found[names.ACCURACY] = drawn.right / drawn.named
+            under = names.VAL if scale == 1 else names.GUIDED
+            metrics |= {under + name: found[name] for name in names.IMAGE_METRICS if name in found}
+        return Judged(metrics, grid(self._sheet(drawn.shown, network.spec.num_classes)))
+
+    def _drawn(self, network: Dit, scale: float) -> Drawn:
+        """This worker's share: every so many-th image."""
+        own = np.arange(self.workers.rank, self.spec.samples, self.workers.count)
+        return self._merged([self._part(network, scale, some) for some in _batches(own, self.spec.batch)])
+
+    def _part(self, network: Dit, scale: float, numbers: Numbers) -> Drawn:
+        classes = network.spec.num_classes
+        labels = numbers % classes
+        how = self.spec.sampling.model_copy(update={"cfg": scale})
+        with torch.autocast(self.workers.device.type, torch.bfloat16, enabled=self.mixed):
+            x = sample(network, self.schedule, labels.tolist(), numbers.tolist(), how, batch=self.spec.batch)
+        pixels = self.decode(x)
+        found = self.features.features(pixels)
+        told = found.logits.shape[1] == classes
+        shown = set(self._shown(classes).flat)
+        return Drawn(
+            Statistics.of(self.features.hash, found, numbers, REFERENCE_KEPT),
+            int((found.logits.argmax(1) == labels).sum()) if told else 0,
+            len(numbers) if told else 0,
+            {int(n): image for n, image in zip(numbers, pixels, strict=True) if n in shown},
+        )
+
+    def _merged(self, parts: list[Drawn]) -> Drawn:
+        shown = {number: image for part in parts for number, image in part.shown.items()}
+        statistics = Statistics.merged(part.statistics for part in parts)
+        return Drawn(statistics, sum(part.right for part in parts), sum(part.named for part in parts), shown)
+
+    def _shown(self, classes: int) -> Numbers:
+        """The images in the picture by number, (rows, columns): of up to MOST_CLASSES classes, evenly spaced."""
+        rows = np.linspace(0, classes - 1, min(classes, MOST_CLASSES)).round().astype(np.int64)
+        columns = max(1, min(self.spec.per_class, self.spec.samples // classes))
+        numbers: Numbers = rows[:, None] + classes * np.arange(columns)
+        return numbers[numbers[:, -1] < self.spec.samples]
+
+    def _sheet(self, shown: Kept, classes: int) -> NDArray[np.float32]:
+        return np.stack([np.stack([shown[int(number)] for number in row]) for row in self._shown(classes)])
+
+
+def _batches(numbers: Numbers, size: int) -> Iterator[Numbers]:
+    return (numbers[first : first + size] for first in range(0, len(numbers), size))

@@ -1,0 +1,130 @@
+"""DiT pre-training: a transformer learns to remove noise from images of a class (paper, section 5.2 and E.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from analysis import names
+from models.dit_spec import DitSpec
+from orchestrator.diffuse.spec import EvalSpec, TrainSpec
+from orchestrator.kinds import AnyImages, AnyOptim, AnyTopology
+from orchestrator.workloads.base import Estimate, Place, Row, TrialSpec
+
+NUMBER = 4  # bytes of a float32
+
+
+class Spec(TrialSpec):
+    """A class-conditional diffusion transformer on images or their latents; ranked by the FID of what it draws."""
+
+    workload: Literal["dit"] = "dit"
+    model: DitSpec
+    topology: AnyTopology
+    optim: AnyOptim
+    images: AnyImages
+    train: TrainSpec = TrainSpec()
+    evaluate: EvalSpec
+
+    default_metric: ClassVar[str] = names.VAL_FID
+    metrics: ClassVar[tuple[str, ...]] = (
+        *(names.VAL + name for name in names.IMAGE_METRICS),
+        *(names.GUIDED + name for name in names.IMAGE_METRICS),
+        names.VAL_LOSS,
+        names.TRAIN_LOSS,
+        "train/lr",
+        "train/gradient_norm",
+        names.IMAGES_PER_S,
+        names.TIME_LEARN,
+        names.TIME_EVALUATE,
+        names.MEMORY_PEAK,
+        *names.MEMORY,
+        *(name + names.ESTIMATED for name in names.MEMORY),
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Spec:
+        self.topology.check(self.model.depth)
+        self.optim.check(self.model.shapes(self.topology))
+        self.evaluate.sampling.check(self.model)
+        return self
+
+    @property
+    def total_steps(self) -> int:
+        return self.train.steps
+
+    def estimate(self) -> Estimate:
+        """Parameters are exact; FLOPs are of training and of drawing images; memory and disk follow by formula."""
+        model, train, memory = self.model, self.train, self._memory()
+        weights = memory[names.MEMORY_PARAMETERS]
+        forward = model.flops_per_image() // 3
+        return Estimate(
+            params=model.num_params(),
+            topology_params=model.num_coefficients(self.topology),
+            flops=3 * forward * train.steps * train.batch + forward * self.evaluate.forwards * train.evaluations,
+            memory=sum(memory.values()) + weights,  # and the averages
+            disk=3 * (2 * weights + memory[names.MEMORY_OPTIMIZER]) if train.checkpoint_every else 0,  # last two, best
+            memory_parts=memory,
+        )
+
+    def _memory(self) -> dict[str, int]:
+        """Bytes by category, of one worker that has one micro-batch."""
+        model, train = self.model, self.train
+        shapes = model.shapes(self.topology)
+        weights = NUMBER * sum(shape.numbers for shape in shapes)
+        kept = model.activation_bytes(bfloat16=train.precision != "fp32", checkpoint=train.activation_checkpointing)
+        return {
+            names.MEMORY_PARAMETERS: weights,
+            names.MEMORY_GRADIENTS: weights,
+            names.MEMORY_OPTIMIZER: NUMBER * self.optim.state_numbers(shapes),
+            names.MEMORY_ACTIVATIONS: (train.micro_batch or train.batch) * kept,
+        }
+
+    def check_workers(self, workers: int) -> None:
+        self.train.check_workers(workers)
+
+    def prepare(self, cache: Path) -> None:
+        from orchestrator.diffuse.prepared import prepare
+
+        prepare(self.images, self.evaluate, self.model, cache)
+
+    def rows(self, place: Place) -> Iterator[Row]:
+        import torch
+
+        from models.diffusion import linear
+        from orchestrator.diffuse.batches import Batches
+        from orchestrator.diffuse.denoiser import Denoiser
+        from orchestrator.diffuse.evaluate import Judge
+        from orchestrator.diffuse.loop import Loop
+        from orchestrator.diffuse.prepared import prepare
+        from orchestrator.image_shards.stream import Stream
+        from orchestrator.pretrain.checkpoint import Checkpoints
+        from orchestrator.pretrain.parallel import Workers
+        from orchestrator.pretrain.replica import Replica
+
+        torch.set_num_threads(place.threads)
+        train, workers = self.train, Workers.here()
+        device = str(workers.device)
+        ready = prepare(self.images, self.evaluate, self.model, place.cache, device)
+        torch.manual_seed(self.seed)
+        network = self.model.build(self.topology, checkpoint=train.activation_checkpointing).to(workers.device)
+        if train.compile:
+            for block in network.stack.blocks:
+                block.compile()
+        schedule = linear().to(workers.device)
+        mixed = train.precision == "bf16-mixed"
+        decode = self.images.decoder(place.cache, device)
+        loop = Loop(
+            train,
+            Replica(Denoiser(network, schedule), workers, tuple, mixed=mixed),
+            self.optim.build(network),
+            Batches(Stream(ready.split.train, self.seed), train.batch, train.label_dropout, workers.rank, workers.count),
+            ready.split.held_out,
+            Judge(self.evaluate, schedule, ready.features, ready.real, decode, workers, mixed=mixed),
+            Checkpoints(place.folder / "checkpoints", self.model_dump(mode="json")),
+            ready.key,
+            self.estimate().memory_parts,
+        )
+        yield from loop.rows()
