@@ -79,6 +79,12 @@ ALPHA_LOSS = "train/alpha_loss"
 ALPHA = "train/alpha"
 ENTROPY = "train/entropy"
 LOGITS_ACCURACY = "train/logits_accuracy"  # share of a batch whose own goal has the largest logit
+IMAGES_PER_S = "train/images_per_second"
+VAL = "val/"  # in front of one of IMAGE_METRICS: of images drawn without guidance
+GUIDED = "guided/"  # of images drawn with it
+ACCURACY = "accuracy"  # share of images whose class the feature network names
+IMAGE_METRICS = ("fid", "sfid", "inception_score", "precision", "recall", "kid", ACCURACY)
+VAL_FID = VAL + "fid"
 NAN_RESETS = "env/nan_resets"  # environments that were put back as their state was not finite, so far
 TIME_ROLLOUT = "time/rollout"  # seconds since the last row, as all of these
 TIME_LEARN = "time/learn"
@@ -92,7 +98,9 @@ MODES: Mapping[str, Literal["min", "max"]] = {
     **dict.fromkeys((TRAIN_LOSS, VAL_PERPLEXITY, PERPLEXITY_GALORE_COMPAT, VAL_LOSS), "min"),
     **dict.fromkeys((EVAL_FINAL_DISTANCE, CRITIC_LOSS, NAN_RESETS, *MEMORY, MEMORY_PEAK), "min"),
     **dict.fromkeys((EVAL_TIME_AT_GOAL, EVAL_SUCCESS_ANY, EVAL_SUCCESS_EASY, EVAL_SUCCESS_HARD), "max"),
-    **dict.fromkeys((LOGITS_ACCURACY, TOKENS_PER_S, MFU, ENV_STEPS_PER_S, GRAD_STEPS_PER_S), "max"),
+    **{under + name: "min" for under in (VAL, GUIDED) for name in ("fid", "sfid", "kid")},
+    **{under + name: "max" for under in (VAL, GUIDED) for name in ("inception_score", "precision", "recall", ACCURACY)},
+    **dict.fromkeys((LOGITS_ACCURACY, TOKENS_PER_S, IMAGES_PER_S, MFU, ENV_STEPS_PER_S, GRAD_STEPS_PER_S), "max"),
     **dict.fromkeys(TIMES, "min"),
 }
 
@@ -100,6 +108,7 @@ MODES: Mapping[str, Literal["min", "max"]] = {
 SPEC_FILE = "spec.json"
 TOPOLOGY_FILE = "topology.json"  # as in the last row
 ENVIRONMENT_FILE = "environment.json"
+SAMPLES_FILE = "samples.png"  # images that the last evaluation drew: a row a class
 DEPTHS_FILE = "depths.jsonl"  # a line for each step that was looked into: {"step": .., and a list for each of DEPTHS}
 
 # In DEPTHS_FILE, of K blocks

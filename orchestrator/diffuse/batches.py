@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
     def split(self, size: int) -> list[Batch]:
         """Micro-batches of `size` images; the last one may have fewer."""
-        return [Batch(*parts) for parts in zip(*(tensor.split(size) for tensor in self), strict=True)]
+        return [Batch(*parts) for parts in zip(*(torch.split(tensor, size) for tensor in self), strict=True)]
 
 
 class Batches:
@@ -71,7 +71,7 @@ def held_out(images: Images, most: int, size: int, rank: int, count: int) -> Ite
     for first in range(rank * size, stop, count * size):
         numbers = np.arange(first, min(first + size, stop))
         x, y = images.read(numbers)
-        t, noise = _drawn([np.random.default_rng((HELD_OUT, number)) for number in numbers], x)
+        t, noise = _drawn([np.random.default_rng((HELD_OUT, number)) for number in numbers.tolist()], x)
         yield _batch(x, t, y, noise)
 
 

@@ -9,7 +9,7 @@ from models.dit import Dit
 
 
 class Denoiser(nn.Module):
-    """Images and what was drawn for them to their summed loss. It adds no parameters and no buffers to the network's."""
+    """Images and what was drawn for them to their summed loss. It has no parameters of its own."""
 
     def __init__(self, network: Dit, schedule: Schedule) -> None:
         super().__init__()

@@ -6,13 +6,12 @@ noise, and numbers do not depend on how many workers there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from analysis import names
 from models.diffusion import Schedule
@@ -26,7 +25,9 @@ from orchestrator.image_metrics.statistics import Statistics
 from orchestrator.images.base import Numbers
 from orchestrator.pretrain.parallel import Workers
 
-Decode = Callable[[Tensor], NDArray[np.float32]]  # what the network draws, (B, C, H, W), to pixels in [-1, 1]
+if TYPE_CHECKING:
+    from orchestrator.images.base import Decode
+
 MOST_CLASSES = 10  # in the picture
 
 Kept = dict[int, NDArray[np.float32]]  # number of an image -> its pixels (C, H, W)

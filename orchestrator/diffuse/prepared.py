@@ -1,4 +1,4 @@
-"""What all trials on some images share: the images of both sides, the feature network, and statistics of real images."""
+"""What all trials on some images share: both sides of the images, the feature network, statistics of real images."""
 
 from __future__ import annotations
 

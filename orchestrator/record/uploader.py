@@ -44,7 +44,14 @@ PERIOD = 1.0  # seconds between two looks at the study
 LONGEST_WAIT = 30.0  # seconds before a tracking server that failed is asked again
 LAST_TRIES = 3  # after the sweep has ended
 NICE = 10  # the sweep goes first
-TRIAL_FILES = (names.SPEC_FILE, names.TOPOLOGY_FILE, names.DEPTHS_FILE, names.ENVIRONMENT_FILE, ERROR_FILE)
+TRIAL_FILES = (
+    names.SPEC_FILE,
+    names.TOPOLOGY_FILE,
+    names.DEPTHS_FILE,
+    names.SAMPLES_FILE,
+    names.ENVIRONMENT_FILE,
+    ERROR_FILE,
+)
 REFUSED = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED"}  # asking again would not help
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

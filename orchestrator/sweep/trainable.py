@@ -128,6 +128,8 @@ class Run:
                 written.append(row.step, spool.row(row.time, row.metrics))
                 if row.depths:
                     depths.append(row.step, {name: [*map(_plain, values)] for name, values in row.depths.items()})
+                for name, content in (row.files or {}).items():
+                    jsonl.replace(self._folder / name, content)
                 self._step = row.step
                 self._metrics |= row.metrics
                 self._topology = row.topology or self._topology

@@ -29,6 +29,7 @@ class Row:
     topology: Mapping[str, Any] | None = None  # network name -> snapshot, as in topology.json
     time: float = field(default_factory=time.time)  # seconds since the epoch
     depths: Mapping[str, list[float]] | None = None  # what was seen at each depth, as in depths.jsonl
+    files: Mapping[str, bytes] | None = None  # name of an artifact -> what it holds from now on
 
 
 @dataclass(frozen=True)

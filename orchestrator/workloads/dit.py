@@ -115,12 +115,13 @@ class Spec(TrialSpec):
                 block.compile()
         schedule = linear().to(workers.device)
         mixed = train.precision == "bf16-mixed"
+        stream = Stream(ready.split.train, self.seed)
         decode = self.images.decoder(place.cache, device)
         loop = Loop(
             train,
             Replica(Denoiser(network, schedule), workers, tuple, mixed=mixed),
             self.optim.build(network),
-            Batches(Stream(ready.split.train, self.seed), train.batch, train.label_dropout, workers.rank, workers.count),
+            Batches(stream, train.batch, train.label_dropout, workers.rank, workers.count),
             ready.split.held_out,
             Judge(self.evaluate, schedule, ready.features, ready.real, decode, workers, mixed=mixed),
             Checkpoints(place.folder / "checkpoints", self.model_dump(mode="json")),
