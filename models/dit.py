@@ -114,8 +114,10 @@ class Dit(nn.Module):
             t: (B,) timesteps of the whole schedule, also where few of them are sampled.
             y: (B,) int64 classes, `num_classes` for none.
         """
-        h = self.patches(pixel_unshuffle(x, self.spec.patch).flatten(2).transpose(1, 2)) + self.positions  # (B, L, d)
-        c = self.time(torch.cat(waves(t, SINUSOIDS), dim=1)) + self.labels(y)
+        dtype = self.patches.weight.dtype
+        patches = pixel_unshuffle(x.to(dtype), self.spec.patch).flatten(2).transpose(1, 2)  # (B, L, C patch^2)
+        h = self.patches(patches) + self.positions  # (B, L, d)
+        c = self.time(torch.cat(waves(t, SINUSOIDS), dim=1).to(dtype)) + self.labels(y)
         condition = silu(c)[:, None]  # (B, 1, d)
         shift, scale = self.modulation(condition).chunk(2, dim=-1)
         out = self.head(modulated(self.stack(h, condition), shift, scale))  # (B, L, 2C patch^2)
