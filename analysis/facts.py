@@ -12,6 +12,7 @@ from statistics import fmean
 from analysis import cells, names, queries, scaling
 from analysis.cells import Arm, Cell, Comparison
 from analysis.curves import Curve, Saving, average, saving
+from analysis.intervals import Summary, summarize
 from analysis.queries import Topology
 from analysis.scaling import Scaling
 from analysis.store import Points, QueryError, Store, Study
@@ -27,6 +28,16 @@ class Steps:
     base: Cell
     mean: Saving
     seeds: tuple[Saving, ...]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a configuration's runs drew, and how good that was."""
+
+    curves: Mapping[str, Curve]  # by metric, over the seeds
+    last: Mapping[str, Summary]  # the last value of each metric
+    seed: int  # of the run whose picture this is
+    picture: bytes | None  # PNG
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,7 @@ class Facts:
     scalings: tuple[Scaling, ...]  # one for each task
     depth_curves: Mapping[str, Curve]  # of their configurations, by cell
     seconds: Mapping[str, Mapping[str, float]]  # cell -> name of a time -> a run's sum, mean over seeds
+    drawn: Mapping[str, Drawn]  # of each shown arm's best cell that drew images, by arm
     gaps: tuple[str, ...]
     number: int = 1  # of the study in its report
     home: str | None = None  # where commands are to look; None: where they look anyway
@@ -108,6 +120,7 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
         scalings=tuple(scaled),
         depth_curves={cell: curves[cell] for cell in deep if cell in curves},
         seconds=_seconds(store, (drawn | deep).values()),
+        drawn={arm.arm: _drawn(store, arm.best) for arm in shown if arm.best and _drew(arm.best)},
         gaps=tuple(gaps),
     )
 
@@ -153,6 +166,22 @@ def _seconds(store: Store, drawn: Iterable[Cell]) -> dict[str, dict[str, float]]
             sums = [sum(value for _, value in points) for points in store.history(cell.counted, name).values()]
             found.setdefault(cell.cell, {})[name] = fmean(sums)
     return found
+
+
+def _drew(cell: Cell) -> bool:
+    return any(metric in run.metrics for run in cell.counted for metric in names.DRAWN)
+
+
+def _drawn(store: Store, cell: Cell) -> Drawn:
+    """The picture is the first seed's."""
+    found = [metric for metric in names.DRAWN if all(metric in run.metrics for run in cell.counted)]
+    averaged = {metric: average([*store.history(cell.counted, metric).values()]) for metric in found}
+    return Drawn(
+        curves={metric: curve for metric, curve in averaged.items() if curve},
+        last={metric: summarize([run.metrics[metric] for run in cell.counted]) for metric in found},
+        seed=cell.counted[0].seed,
+        picture=store.samples(cell.counted[0]),
+    )
 
 
 def _topologies(store: Store, arms: Sequence[Arm], gaps: list[str]) -> dict[str, Sequence[Topology]]:

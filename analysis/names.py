@@ -85,6 +85,7 @@ GUIDED = "guided/"  # of images drawn with it
 ACCURACY = "accuracy"  # share of images whose class the feature network names
 IMAGE_METRICS = ("fid", "sfid", "inception_score", "precision", "recall", "kid", ACCURACY)
 VAL_FID = VAL + "fid"
+DRAWN = tuple(under + name for under in (VAL, GUIDED) for name in IMAGE_METRICS)
 NAN_RESETS = "env/nan_resets"  # environments that were put back as their state was not finite, so far
 TIME_ROLLOUT = "time/rollout"  # seconds since the last row, as all of these
 TIME_LEARN = "time/learn"

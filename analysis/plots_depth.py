@@ -1,4 +1,4 @@
-"""The figures of depth: a metric over steps at each depth, over depth for each topology, and where the time went."""
+"""Figures of several panels: a metric over steps at each depth, over depth, other metrics; and where the time went."""
 
 from __future__ import annotations
 
@@ -84,6 +84,19 @@ def metric_by_depth(
             axes.set_title(short(title, 44), fontsize=8)
             axes.set_xlabel(depth)
         _label(places, metric)
+        _key(figure, places)
+        return svg(figure, key)
+
+
+def several_metrics(panels: Sequence[tuple[str, Sequence[tuple[Series, Curve]]]], key: str) -> str:
+    """A panel for each metric (its name, the curves of arms): mean and 95 % interval over the step."""
+    with _panels(len(panels), key) as (figure, places):
+        for axes, (metric, lines) in zip(places, panels, strict=True):
+            for series, curve in lines:
+                line(axes, series, curve, 0.0)
+            near(axes, [value for _, curve in lines for value in curve.mean])
+            axes.set_title(metric, fontsize=8)
+            step_axis(axes, "step", max(curve.steps[-1] for _, curve in lines))
         _key(figure, places)
         return svg(figure, key)
 

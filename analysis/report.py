@@ -18,6 +18,7 @@ from analysis.page import Html, document, element, join
 from analysis.sections import again
 from analysis.sections.depth import depth
 from analysis.sections.environment import environment
+from analysis.sections.images import images
 from analysis.sections.learning import learning
 from analysis.sections.paper import paper
 from analysis.sections.plan import plan
@@ -88,6 +89,7 @@ def _study(facts: Facts, store: Store) -> Html:
         _part("Plan", plan(facts, store)),
         _part("Results", results(facts)),
         _part("Learning curves", learning(facts)),
+        _part("Images", images(facts)),
         _part("Depth", depth(facts)),
         _part("Tuning", tuning(facts)),
         _part("Learned topology", topology(facts)),

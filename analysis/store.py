@@ -182,6 +182,11 @@ class Store:
             raise QueryError(f"{names.TOPOLOGY_FILE} of trial {run.id} cannot be read: {error!r}") from error
         return networks
 
+    def samples(self, run: Run) -> bytes | None:
+        """The PNG of images that a run drew last; None where there is none."""
+        path = self._path(run.run_id, run.artifact_uri, names.SAMPLES_FILE)
+        return path.read_bytes() if path else None
+
     def study_file(self, study: Study) -> str | None:
         """The text of study.toml as it was started."""
         if study.run_id is None or study.artifact_uri is None:
@@ -194,9 +199,13 @@ class Store:
         return {run: [(step, _unclipped(value)) for step, value in points] for run, points in curves.items()}
 
     def _text(self, run_id: str, uri: str, artifact: str) -> str | None:
+        path = self._path(run_id, uri, artifact)
+        return path.read_text(encoding="utf-8") if path else None
+
+    def _path(self, run_id: str, uri: str, artifact: str) -> Path | None:
         folder = local_folder(uri)
         path = folder / artifact if folder else self.backend.download(run_id, artifact)
-        return path.read_text(encoding="utf-8") if path and path.is_file() else None
+        return path if path and path.is_file() else None
 
 
 def open_store(uri: str | None = None) -> Store:

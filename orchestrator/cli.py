@@ -112,6 +112,14 @@ def play(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def sample(arguments: argparse.Namespace) -> int:
+    from orchestrator.diffuse.draw import draw
+
+    said = {name: getattr(arguments, name) for name in ("classes", "count", "steps", "cfg", "seed")}
+    print(draw(arguments.run_id, arguments.home, arguments.out, **said))
+    return 0
+
+
 def export(arguments: argparse.Namespace) -> int:
     from orchestrator.answers import exported, writing
 
@@ -212,6 +220,16 @@ def build_parser() -> Parser:
     one.add_argument("--seed", type=_seed, default=0, help="of the episode's start and goal (default: %(default)s)")
     _homed(one)
 
+    one = add("sample", sample, "draw images of chosen classes with a trained diffusion transformer")
+    one.add_argument("run_id", metavar="RUN", help="a trial, or its MLflow run; the start of its id is enough")
+    one.add_argument("--classes", type=_classes, metavar="N,N,..", help="by number (default: the first 10)")
+    one.add_argument("--count", type=_whole(1, 1000), default=8, help="images of each class (default: %(default)s)")
+    one.add_argument("--steps", type=_whole(1, 1000), help="of sampling (default: as the trial was evaluated)")
+    one.add_argument("--cfg", type=_scale, help="scale of guidance, 1 for none (default: as the trial was evaluated)")
+    one.add_argument("--seed", type=_seed, default=0, help="of each class's first image (default: %(default)s)")
+    one.add_argument("--out", type=Path, help="a .png file (default: HOME/samples/TRIAL.png)")
+    _homed(one)
+
     one = add("export", export, "print a runnable study file of one configuration")
     one.add_argument("cell", metavar="CELL", help="a cell as `ancre query` prints it; the start of its name is enough")
     one.add_argument("--study", help="look in this study only")
@@ -230,10 +248,34 @@ def build_parser() -> Parser:
     return parser
 
 
-def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"should be a whole number from 0 to {2**31 - 1}, got {text!r}")
-    return int(text)
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """What reads a whole number in this range."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"should be a whole number from {least} to {most}, got {text!r}")
+        return int(text)
+
+    return read
+
+
+_seed = _whole(0, 2**31 - 1)
+
+
+def _classes(text: str) -> list[int]:
+    if not all(part.isascii() and part.isdecimal() for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"should be numbers of classes such as 3,7, got {text!r}")
+    return [int(part) for part in text.split(",")]
+
+
+def _scale(text: str) -> float:
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = -1.0
+    if not 0 <= scale < float("inf"):
+        raise argparse.ArgumentTypeError(f"should be a number of 0 or more, got {text!r}")
+    return scale
 
 
 def _reads(parser: Parser) -> Parser:

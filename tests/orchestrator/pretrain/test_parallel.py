@@ -10,38 +10,8 @@ import pytest
 
 from analysis import names
 
-WORKER = Path(__file__).with_name("several_workers.py")
 COUNT = Path(__file__).with_name("count_syncs.py")
 STEPS = {"steps": 8, "batch": 7, "log_every": 2, "checkpoint_every": 4}
-
-
-@pytest.fixture
-def spread(tmp_path, cache):
-    """The rows that each of `count` processes gets; `rows` stops them early."""
-
-    def start(trial, folder: str, count: int = 2, rows: int | None = None) -> list[list]:
-        arguments = {
-            "count": count,
-            "meeting": str(tmp_path / f"meeting-{folder}-{count}-{rows}"),
-            "trial": trial.model_dump_json(),
-            "folder": str(tmp_path / folder),
-            "cache": str(cache),
-            "rows": rows,
-        }
-        processes = [
-            subprocess.Popen(
-                [sys.executable, WORKER, json.dumps(arguments | {"rank": rank})],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(count)
-        ]
-        answers = [process.communicate(timeout=120) for process in processes]
-        assert [process.returncode for process in processes] == [0] * count, answers
-        return [[json.loads(line) for line in out.splitlines()] for out, _ in answers]
-
-    return start
 
 
 def told(rows) -> list[list]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from orchestrator.study.export import trial_of
 from orchestrator.workloads.base import Place
-from orchestrator.workloads.llm import Spec
 
 
 def main(rank: int, count: int, meeting: str, trial: str, folder: str, cache: str, rows: int | None) -> None:
@@ -18,7 +18,7 @@ def main(rank: int, count: int, meeting: str, trial: str, folder: str, cache: st
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=timedelta(seconds=60)
     )
     place = Place(Path(folder), Path(cache))
-    for row in islice(Spec.model_validate_json(trial).rows(place), rows):
+    for row in islice(trial_of(json.loads(trial)).rows(place), rows):
         print(json.dumps([row.step, dict(row.metrics), row.topology, row.depths]), flush=True)
     dist.destroy_process_group()
     os._exit(0)  # gloo's threads outlive DDP's process group, and now and then abort a Python that shuts down
