@@ -113,7 +113,12 @@ class Dit(nn.Module):
             x: (B, C, H, W).
             t: (B,) timesteps of the whole schedule, also where few of them are sampled.
             y: (B,) int64 classes, `num_classes` for none.
+
+        Raises:
+            ValueError: images of another shape.
         """
+        if x.shape[1:] != self.spec.shape:
+            raise ValueError(f"images of {tuple(x.shape[1:])}: this network reads {self.spec.shape}")
         dtype = self.patches.weight.dtype
         patches = pixel_unshuffle(x.to(dtype), self.spec.patch).flatten(2).transpose(1, 2)  # (B, L, C patch^2)
         h = self.patches(patches) + self.positions  # (B, L, d)

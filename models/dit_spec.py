@@ -134,6 +134,18 @@ class DitSpec(Spec):
         image = 6 * (d**2 + depth * 6 * d**2 + 2 * d**2) + 4 * SINUSOIDS * d
         return self.tokens * (token + attention) + image
 
+    def activation_bytes(self, *, bfloat16: bool, checkpoint: bool) -> int:
+        """Bytes that the blocks keep per image for the backward pass.
+
+        Of each token a block keeps 12 tensors of the width (norms 2 + 2, what is made of them 2, q, k, v, attention,
+        and what gates multiply 2) and 2 of the MLP's, float32; under bfloat16 autocast the norms' 4 stay float32.
+        Recomputing keeps what blocks read, and one block at a time.
+        """
+        mlp = self.mlp_ratio * self.width
+        block = (4 * 4 + 8 * 2) * self.width + 2 * 2 * mlp if bfloat16 else 12 * 4 * self.width + 2 * 4 * mlp
+        kept = self.depth * 4 * self.width + block if checkpoint else self.depth * block
+        return self.tokens * kept
+
     def build(self, topology: TopologySpec, *, checkpoint: bool = False) -> Dit:
         """The network, freshly initialised, on torch's current default device.
 
