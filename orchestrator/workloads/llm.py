@@ -107,6 +107,7 @@ class Spec(TrialSpec):
     def rows(self, place: Place) -> Iterator[Row]:
         import torch
 
+        from models.allocator import keep_freed_memory
         from orchestrator.pretrain import trained
         from orchestrator.pretrain.checkpoint import Checkpoints
         from orchestrator.pretrain.loop import Loop
@@ -115,6 +116,7 @@ class Spec(TrialSpec):
         from orchestrator.pretrain.tokens import prepare
 
         torch.set_num_threads(place.threads)
+        keep_freed_memory()
         split = prepare(self.data, self.text, self.model.vocab_size, place.cache)
         workers = Workers.here()
         torch.manual_seed(self.seed)
