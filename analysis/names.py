@@ -102,7 +102,9 @@ MODES: Mapping[str, Literal["min", "max"]] = {
     **dict.fromkeys((SLOWDOWN, SLOWDOWN_LOW, SLOWDOWN_HIGH, OVERHEAD_PARAMETERS), "min"),
     **dict.fromkeys((CASCADED_ACTIVATIONS, CASCADED_PEAK), "min"),
     **dict.fromkeys((EVAL_TIME_AT_GOAL, EVAL_SUCCESS_ANY, EVAL_SUCCESS_EASY, EVAL_SUCCESS_HARD), "max"),
-    **dict.fromkeys((LOGITS_ACCURACY, TOKENS_PER_S, CASCADED_TOKENS_PER_S, MFU, ENV_STEPS_PER_S, GRAD_STEPS_PER_S), "max"),
+    **dict.fromkeys(
+        (LOGITS_ACCURACY, TOKENS_PER_S, CASCADED_TOKENS_PER_S, MFU, ENV_STEPS_PER_S, GRAD_STEPS_PER_S), "max"
+    ),
     **dict.fromkeys(TIMES, "min"),
 }
 

@@ -40,6 +40,16 @@ class TopologySpec(Spec):
     def num_coefficients(self, depth: int, width: int) -> int:
         """How many numbers this topology adds to the trained parameters of a network of this width."""
 
+    def kept_bytes(self, width: int, state: int, *, checkpoint: bool) -> int:
+        """Bytes that a step keeps per token for backward, besides what its block keeps; none where it keeps states.
+
+        Args:
+            width: features of a state.
+            state: bytes of one of its numbers.
+            checkpoint: blocks run again in backward.
+        """
+        return 0
+
     @abstractmethod
     def build(self, depth: int, width: int) -> Topology:
         """The module that connects `depth` blocks whose states have `width` features in the last dimension."""
