@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from analysis import names
+from analysis.page import size
 from analysis.published_depths import LAYERS_PER_BLOCK
 from orchestrator.data.base import existing
 from orchestrator.study import published_hours
@@ -157,11 +158,3 @@ def _missing(plan: Plan) -> list[str]:
 
 def _names_file(key: str, value: str) -> bool:
     return key == "path" or value.endswith(".json")
-
-
-def size(count: float) -> str:
-    """Bytes as a person reads them."""
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while count >= 1000 and len(units) > 1:
-        count, units = count / 1000, units[1:]
-    return f"{count:.3g} {units[0]}"
