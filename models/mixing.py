@@ -66,13 +66,9 @@ class Mix(Topology):
         """A block holds h_{j-1} already, a branch does not: what that adds to the weight of the previous state."""
         return float(self.wiring.inner_residual == "keep") - float(returns == "block")
 
-    def _pairs(self) -> tuple[Pair, ...]:
-        """Every connection that has a weight, of the rule or beside it."""
-        return (*self.wiring.start, *self.wiring.offset)
-
     def _chain(self, returns: Returns) -> list[float] | None:
         """The fixed weights of h_0 .. h_{K-1} in the step after each, where there are no others."""
-        if self.c is not None or any(i < j - 1 for i, j in self._pairs()):
+        if self.c is not None or any(i < j - 1 for i, j in self.wiring.pairs):
             return None
         shift = self._shift(returns)
         return [self.wiring.start.get((j, j + 1), 0.0) + shift for j in range(self.depth)]
@@ -84,13 +80,7 @@ class Mix(Topology):
         return (Terms if torch.compiler.is_compiling() else Weighted)(x, self.total(returns))
 
     def cut(self, segment: int) -> None:
-        edges = (*range(0, self.depth, segment), self.depth)
-        inside = next((i for i, j in self._pairs() if i < j - 1 and i not in edges), None)
-        if inside is not None:
-            raise ValueError(
-                f"topology {self.kind!r}: later steps read h_{inside}, which is inside a segment of {segment} blocks"
-            )
-        self.edges = edges
+        self.edges = self.wiring.segments(segment)
 
     def recompute(self, x: Tensor, returns: Returns, blocks: nn.ModuleList, args: tuple[Any, ...]) -> Tensor:
         """Where there are edges, keep only the states there: backward runs each segment again (appendix D)."""

@@ -36,6 +36,11 @@ class TopologySpec(Spec):
     def check_ready(self) -> None:
         """Raise ValueError, in one line, where a file that this topology names is not there."""
 
+    def check_segments(self, depth: int, length: int) -> None:
+        """Raise ValueError, in one line, where blocks cannot be run again in segments of so many."""
+        if length != 1:
+            raise ValueError(f"blocks are run again one by one, not in segments of {length}")
+
     @abstractmethod
     def num_coefficients(self, depth: int, width: int) -> int:
         """How many numbers this topology adds to the trained parameters of a network of this width."""

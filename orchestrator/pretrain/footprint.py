@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from analysis import names
 from models.llama_spec import LlamaSpec
 from models.optim.base import OptimSpec
 from models.optim.parts import Shape, numbers
+from models.topology.ancre_sparse import Spec as Sparse
 from models.topology.base import TopologySpec
 from orchestrator.pretrain.spec import BF16_WEIGHTS, TrainSpec
 
@@ -39,14 +41,15 @@ def memory(
 
 
 def passing(model: LlamaSpec, topology: TopologySpec, train: TrainSpec, length: int, workers: int = 1) -> int:
-    """Bytes beside those that come and go within a step: of the head's logits, and of a block that runs again.
+    """Bytes beside those that come and go within a step: of the head's logits, and of blocks that run again.
 
     A pipeline's last stage has all logits, and their gradient.
     """
     tokens = _sequences(train, workers) * length
     every = tokens * model.vocab_size
     head = FLOAT32 * (min(LOGITS, every) if train.stages == 1 else 2 * every)
-    return head + (tokens * _block(model, topology, train) if train.activation_checkpointing else 0)
+    again = _segment(model, topology, train) if train.activation_checkpointing else 0  # blocks
+    return head + tokens * again * _block(model, topology, train)
 
 
 def _stage(shapes: Sequence[Shape], depth: int, stages: int) -> tuple[Shape, ...]:
@@ -69,11 +72,17 @@ def _activations(
     if train.activation_checkpointing:
         modules = 1 if model.granularity == "block" else 2  # whose inputs are kept
         state = _state(train)
-        return (
-            blocks * (modules * state * model.width + topology.kept_bytes(model.width, state, checkpoint=True)) + ends
-        )
+        each = modules * state * model.width + topology.kept_bytes(model.width, state, checkpoint=True)
+        return -(-blocks * each // _segment(model, topology, train)) + ends
     cast = 2 * numbers(s for s in shapes if s.part == "matrix") if train.precision == "bf16-mixed" else 0
     return blocks * _block(model, topology, train) + ends + cast
+
+
+def _segment(model: LlamaSpec, topology: TopologySpec, train: TrainSpec) -> int:
+    """Blocks that are run again together, at most."""
+    if train.checkpoint_segment is None and isinstance(topology, Sparse) and topology.mask.startswith("boundary"):
+        return max(stop - start for start, stop in pairwise(topology.edges(model.depth)))
+    return min(train.checkpoint_segment or 1, model.depth)
 
 
 def _block(model: LlamaSpec, topology: TopologySpec, train: TrainSpec) -> int:

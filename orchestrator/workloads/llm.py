@@ -51,6 +51,11 @@ class Spec(TrialSpec):
             raise ValueError(
                 f"optim {self.optim.kind!r} needs whole weights, which train.sharding 'fsdp' does not keep"
             )
+        if self.train.checkpoint_segment:
+            try:
+                self.topology.check_segments(self.model.depth, self.train.checkpoint_segment)
+            except ValueError as error:
+                raise ValueError(f"train.checkpoint_segment: of topology {self.topology.kind!r}, {error}") from error
         if self.train.depths_every and self.model.granularity != "block":
             raise ValueError(f"train.depths_every needs model.granularity 'block', not {self.model.granularity!r}")
         check_stages(self.model, self.topology, self.train.stages)
@@ -106,7 +111,9 @@ class Spec(TrialSpec):
         split = prepare(self.data, self.text, self.model.vocab_size, place.cache)
         workers = Workers.here()
         torch.manual_seed(self.seed)
-        network = self.model.build(self.topology, checkpoint=self.train.activation_checkpointing)
+        network = self.model.build(
+            self.topology, checkpoint=self.train.activation_checkpointing, segment=self.train.checkpoint_segment
+        )
         spread = trained.spread(network, self.train, self.text.sequence, workers)
         loop = Loop(
             self.train,
