@@ -17,10 +17,10 @@ from models.topology.cascaded import Spec as Cascaded
 TINY = DitSpec(width=16, depth=3, heads=2, patch=2, image_size=8, num_classes=5)
 
 
-def tiny(topology=None, *, checkpoint=False, spec: DitSpec = TINY, std: float | None = 0.2) -> Dit:
+def tiny(topology=None, *, checkpoint=False, segment=None, spec: DitSpec = TINY, std: float | None = 0.2) -> Dit:
     """With weights large enough for gates to be open and attention far from uniform; `std` None: as they start."""
     torch.manual_seed(0)
-    network = spec.build(topology or Cascaded(), checkpoint=checkpoint)
+    network = spec.build(topology or Cascaded(), checkpoint=checkpoint, segment=segment)
     for weight in network.parameters() if std else ():
         torch.nn.init.normal_(weight, std=std)
     return network
@@ -232,10 +232,11 @@ def test_pixels_are_read_as_well():
     assert tiny(spec=spec)(*inputs(spec=spec)).shape == (3, 2, 8, 8)
 
 
-def test_recomputed_blocks_give_the_same_gradients():
+@pytest.mark.parametrize(("topology", "segment"), [(Ancre(), None), (Cascaded(), 2)])
+def test_recomputed_blocks_give_the_same_gradients(topology, segment):
     gradients = []
     for checkpoint in (False, True):
-        network = tiny(Ancre(), checkpoint=checkpoint)
+        network = tiny(topology, checkpoint=checkpoint, segment=segment if checkpoint else None)
         network(*inputs()).square().mean().backward()
         gradients.append([p.grad for p in network.parameters()])
     for kept, recomputed in zip(*gradients, strict=True):
@@ -266,13 +267,13 @@ def test_flops_are_those_that_torch_counts():
 
 
 @pytest.mark.parametrize("bfloat16", [False, True])
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_activation_bytes_are_what_autograd_keeps(bfloat16, checkpoint):
+@pytest.mark.parametrize(("checkpoint", "segment"), [(False, None), (True, None), (True, 2)])
+def test_activation_bytes_are_what_autograd_keeps(bfloat16, checkpoint, segment):
     # Many tokens: autocast's copies of the weights, which are kept too, hardly count.
     sizes = TINY.model_dump() | {"width": 32, "image_size": 32}
 
     def kept(depth: int) -> float:
-        network = tiny(spec=DitSpec(**(sizes | {"depth": depth})), checkpoint=checkpoint)
+        network = tiny(spec=DitSpec(**(sizes | {"depth": depth})), checkpoint=checkpoint, segment=segment)
         own = {p.untyped_storage().data_ptr() for p in network.parameters()}
         storages = {}
 
@@ -289,7 +290,9 @@ def test_activation_bytes_are_what_autograd_keeps(bfloat16, checkpoint):
         return sum(size for size, _ in storages.values()) / 4
 
     formula = [
-        DitSpec(**(sizes | {"depth": depth})).activation_bytes(bfloat16=bfloat16, checkpoint=checkpoint)
+        DitSpec(**(sizes | {"depth": depth})).activation_bytes(
+            bfloat16=bfloat16, checkpoint=checkpoint, segment=segment or 1
+        )
         for depth in (2, 4)
     ]
     assert kept(4) - kept(2) == pytest.approx(formula[1] - formula[0], rel=0.05)
