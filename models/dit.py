@@ -86,7 +86,9 @@ class Dit(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, spec: DitSpec, topology: TopologySpec, *, checkpoint: bool = False) -> None:
+    def __init__(
+        self, spec: DitSpec, topology: TopologySpec, *, checkpoint: bool = False, segment: int | None = None
+    ) -> None:
         super().__init__()
         width, pixels = spec.width, spec.channels * spec.patch**2
         self.spec = spec
@@ -94,7 +96,7 @@ class Dit(nn.Module):
         self.time = nn.Sequential(nn.Linear(SINUSOIDS, width), nn.SiLU(), nn.Linear(width, width))
         self.labels = nn.Embedding(spec.num_classes + 1, width)
         blocks = [Block(spec) for _ in range(spec.depth)]
-        self.stack = Stack(blocks, topology, width=width, returns="branch", checkpoint=checkpoint)
+        self.stack = Stack(blocks, topology, width=width, returns="branch", checkpoint=checkpoint, segment=segment)
         self.modulation = nn.Linear(width, 2 * width)
         self.head = nn.Linear(width, 2 * pixels)
         self.register_buffer("positions", grid(spec.image_size // spec.patch, width), persistent=False)
@@ -113,7 +115,12 @@ class Dit(nn.Module):
             x: (B, C, H, W).
             t: (B,) timesteps of the whole schedule, also where few of them are sampled.
             y: (B,) int64 classes, `num_classes` for none.
+
+        Raises:
+            ValueError: images of another shape.
         """
+        if x.shape[1:] != self.spec.shape:
+            raise ValueError(f"images of {tuple(x.shape[1:])}: this network reads {self.spec.shape}")
         dtype = self.patches.weight.dtype
         patches = pixel_unshuffle(x.to(dtype), self.spec.patch).flatten(2).transpose(1, 2)  # (B, L, C patch^2)
         h = self.patches(patches) + self.positions  # (B, L, d)

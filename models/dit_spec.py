@@ -134,15 +134,30 @@ class DitSpec(Spec):
         image = 6 * (d**2 + depth * 6 * d**2 + 2 * d**2) + 4 * SINUSOIDS * d
         return self.tokens * (token + attention) + image
 
-    def build(self, topology: TopologySpec, *, checkpoint: bool = False) -> Dit:
+    def activation_bytes(self, *, bfloat16: bool, checkpoint: bool, segment: int = 1) -> int:
+        """Bytes that the blocks keep per image for the backward pass.
+
+        Of each token a block keeps 12 tensors of the width (norms 2 + 2, what is made of them 2, q, k, v, attention,
+        and what gates multiply 2) and 2 of the MLP's, float32; under bfloat16 autocast the norms' 4 stay float32.
+        Recomputing keeps what every `segment`-th block reads and, one segment at a time, its blocks.
+        """
+        mlp = self.mlp_ratio * self.width
+        block = (4 * 4 + 8 * 2) * self.width + 2 * 2 * mlp if bfloat16 else 12 * 4 * self.width + 2 * 4 * mlp
+        if not checkpoint:
+            return self.tokens * self.depth * block
+        return self.tokens * (-(-self.depth // segment) * 4 * self.width + segment * block)
+
+    def build(self, topology: TopologySpec, *, checkpoint: bool = False, segment: int | None = None) -> Dit:
         """The network, freshly initialised, on torch's current default device.
 
         Args:
-            checkpoint: run blocks again in the backward pass instead of keeping their activations.
+            checkpoint: run blocks again in the backward pass instead of keeping their activations: one by one, or in
+                the segments of a sparse topology.
+            segment: run so many blocks again together.
 
         Raises:
-            ValueError: in one line, where the topology cannot connect the blocks.
+            ValueError: in one line, where the topology cannot connect the blocks, or not in such segments.
         """
         from models.dit import Dit
 
-        return Dit(self, topology, checkpoint=checkpoint)
+        return Dit(self, topology, checkpoint=checkpoint, segment=segment)

@@ -44,7 +44,7 @@ def of_their_class(numbers, split):
 
 
 def test_real_images_are_recognised_and_near(judged):
-    found, ready = judged(of_their_class)
+    found, _ = judged(of_their_class)
     metrics = found.metrics
     assert metrics[names.VAL + names.ACCURACY] >= 0.95
     noise = judged(lambda numbers, _: np.random.default_rng(0).uniform(-1, 1, (50, 1, 8, 8)).astype(np.float32))[0]
@@ -61,7 +61,7 @@ def test_images_of_the_wrong_class_are_not(judged):
 def test_the_picture_has_a_row_a_class(judged):
     """Image n is drawn as the grey level of its number; row c, column k is image c + 10 k."""
     levels = np.arange(400) / 200 - 1
-    found, _ = judged(lambda numbers, _: np.broadcast_to(levels[numbers][:, None, None, None], (50, 1, 8, 8)))
+    found, _ = judged(lambda numbers, _: levels[numbers][:, None, None, None].repeat(8, 2).repeat(8, 3))
     sheet = np.array(Image.open(io.BytesIO(found.picture)))
     side = (sheet.shape[0] + GAP) // 10
     assert sheet.shape == (10 * side - GAP, 8 * side - GAP)
