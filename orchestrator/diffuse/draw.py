@@ -49,7 +49,7 @@ def draw(
         raise InputError(f"--classes: {error}") from error
     _check_out(out)
     changed = {name: value for name, value in (("steps", steps), ("cfg", cfg)) if value is not None}
-    content = _drawn(found.spec, checkpoint, home / "cache", labels, count, changed, seed)
+    content = _drawn(found.spec, checkpoint, labels, count, changed, seed)
     out.write_bytes(content)
     return out
 
@@ -76,13 +76,12 @@ def _check_out(out: Path) -> None:
         raise InputError(f"--out {out}: cannot be written: {error.strerror}") from error
 
 
-def _drawn(
-    spec: Spec, checkpoint: Path, cache: Path, labels: list[int], count: int, changed: dict[str, float], seed: int
-) -> bytes:
+def _drawn(spec: Spec, checkpoint: Path, labels: list[int], count: int, changed: dict[str, float], seed: int) -> bytes:
     import torch
 
     from models.diffusion import linear
     from models.sampling import sample
+    from orchestrator.diffuse.decode import decoder
     from orchestrator.diffuse.loop import EMA
     from orchestrator.diffuse.picture import grid
     from orchestrator.pretrain.parallel import Workers
@@ -103,5 +102,5 @@ def _drawn(
             how,
             batch=spec.evaluate.batch,
         )
-    pixels = spec.images.decoder(cache, str(device))(x)
+    pixels = decoder(spec.images, spec.evaluate.vae, str(device))(x)
     return grid(pixels.reshape(len(labels), count, *pixels.shape[1:]))

@@ -7,7 +7,7 @@ noise, and numbers do not depend on how many workers there are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from analysis import names
 from models.diffusion import Schedule
 from models.dit import Dit
 from models.sampling import sample
+from orchestrator.diffuse.decode import Decode
 from orchestrator.diffuse.picture import grid
 from orchestrator.diffuse.spec import EvalSpec
 from orchestrator.features.base import Network
@@ -24,9 +25,6 @@ from orchestrator.image_metrics.evaluate import REFERENCE_KEPT, compare
 from orchestrator.image_metrics.statistics import Statistics
 from orchestrator.images.base import Numbers
 from orchestrator.pretrain.parallel import Workers
-
-if TYPE_CHECKING:
-    from orchestrator.images.base import Decode
 
 MOST_CLASSES = 10  # in the picture
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from models.dit_spec import DitSpec
+from orchestrator.diffuse.decode import check_vae
 from orchestrator.diffuse.spec import EvalSpec
 from orchestrator.errors import InputError
 from orchestrator.features.base import Network
@@ -25,10 +26,13 @@ def prepare(images: ImageSpec, evaluate: EvalSpec, model: DitSpec, cache: Path, 
     """Open all, and make once what is not in the cache yet.
 
     Raises:
-        InputError: missing or unreadable input, or images that are not of the network's shape and classes, in one line.
+        InputError: missing or unreadable input, images that are not of the network's shape and classes, or latents of
+            another autoencoder, in one line.
     """
     split, key = images.open(cache), images.fingerprint(cache)
     _check(split.train, model)
+    if evaluate.vae:
+        check_vae(split.train, evaluate.vae)
     features = evaluate.features.open(cache, device)
     source = evaluate.reference or images
     sides = split if source is images else source.open(cache)

@@ -59,6 +59,7 @@ class EvalSpec(Spec):
     features: AnyFeatures
     # Real images, where those trained on are latents; none: those held out, or all where none are.
     reference: AnyImages | None = None
+    vae: str | None = Field(default=None, min_length=1)  # of latents: the folder or hub name of what decodes them
     per_class: int = Field(default=8, ge=1, le=64)  # images of a class in the picture
     batch: int = Field(default=128, ge=1)  # images drawn at once on one worker
 

@@ -6,10 +6,10 @@ Every file in this folder defines one `Spec`; its name is its kind. Reading impo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,6 @@ from models.spec import Spec
 from orchestrator.errors import InputError
 
 Numbers = NDArray[np.int64]
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    Decode = Callable[[Tensor], NDArray[np.float32]]  # (N, C, H, W) float32 on the CPU to (N, C', H', W') in [-1, 1]
 Draws = Sequence[np.random.Generator]  # one an image: what it draws depends on no other image
 
 
@@ -108,10 +104,6 @@ class ImageSpec(Spec):
             raise InputError(f"images.val_fraction {self.val_fraction}: holds out {count} of {len(images)} images")
         order = np.random.default_rng(0).permutation(len(images))
         return Split(Subset(images, np.sort(order[count:])), Subset(images, np.sort(order[:count])))
-
-    def decoder(self, cache: Path, device: str = "cpu") -> Decode:
-        """What makes pixels of images that a network drew: of pixels themselves, cut to their range."""
-        return lambda x: x.clamp(-1, 1).numpy()
 
 
 def to_uint8(x: NDArray[Any]) -> NDArray[np.uint8]:

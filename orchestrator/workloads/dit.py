@@ -49,6 +49,13 @@ class Spec(TrialSpec):
         self.topology.check(self.model.depth)
         self.optim.check(self.model.shapes(self.topology))
         self.evaluate.sampling.check(self.model)
+        evaluate = self.evaluate
+        if self.images.kind == "latents" and evaluate.vae is None:
+            raise ValueError("evaluate.vae: should name the autoencoder that decodes images.kind 'latents'")
+        if self.images.kind == "latents" and evaluate.reference is None:
+            raise ValueError("evaluate.reference: should name the real images that images.kind 'latents' were made of")
+        if self.images.kind != "latents" and evaluate.vae is not None:
+            raise ValueError(f"evaluate.vae: only images.kind 'latents' are decoded, not {self.images.kind!r}")
         return self
 
     @property
@@ -95,6 +102,7 @@ class Spec(TrialSpec):
 
         from models.diffusion import linear
         from orchestrator.diffuse.batches import Batches
+        from orchestrator.diffuse.decode import decoder
         from orchestrator.diffuse.denoiser import Denoiser
         from orchestrator.diffuse.evaluate import Judge
         from orchestrator.diffuse.loop import Loop
@@ -116,7 +124,7 @@ class Spec(TrialSpec):
         schedule = linear().to(workers.device)
         mixed = train.precision == "bf16-mixed"
         stream = Stream(ready.split.train, self.seed)
-        decode = self.images.decoder(place.cache, device)
+        decode = decoder(self.images, self.evaluate.vae, device)
         loop = Loop(
             train,
             Replica(Denoiser(network, schedule), workers, tuple, mixed=mixed),

@@ -43,6 +43,14 @@ TABLES: dict[str, dict[str, Any]] = {
         "optim": {"kind": "adamw", "lr": 1e-2},
         "train": {"sequence": 8, "batch": 4, "rounds": 10, "log_every": 2},
     },
+    "dit": {
+        "model": {"width": 16, "depth": 2, "heads": 2, "patch": 4, "image_size": 8, "channels": 1, "num_classes": 10},
+        "topology": ANCRE,
+        "optim": {"kind": "adamw", "lr": 1e-2},
+        "images": {"kind": "digits"},
+        "train": {"steps": 50, "batch": 16, "log_every": 10, "eval_every": 20, "checkpoint_every": 20, "ema": 0.8},
+        "evaluate": {"samples": 60, "sampling": {"steps": 5}, "features": {"kind": "digits"}},
+    },
     "crl": {
         "env": {"kind": "point", "layout": "open", "episode_length": 40},
         "model": {"num_blocks": 2, "width": 32},
