@@ -12,6 +12,7 @@ from statistics import fmean
 from analysis import cells, names, queries, scaling
 from analysis.cells import Arm, Cell, Comparison
 from analysis.curves import Curve, Saving, average, saving
+from analysis.depths import Look, looks
 from analysis.queries import Topology
 from analysis.scaling import Scaling
 from analysis.store import Points, QueryError, Store, Study
@@ -45,6 +46,7 @@ class Facts:
     topologies: Mapping[str, Sequence[Topology]]
     scalings: tuple[Scaling, ...]  # one for each task
     depth_curves: Mapping[str, Curve]  # of their configurations, by cell
+    depths: Mapping[str, Look]  # of each shown arm's best cell, by arm
     seconds: Mapping[str, Mapping[str, float]]  # cell -> name of a time -> a run's sum, mean over seeds
     gaps: tuple[str, ...]
     number: int = 1  # of the study in its report
@@ -87,7 +89,8 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
     arms = cells.compare(study, ranked)
     shown = _shown(arms, ranked)
     compared = cells.comparisons(ranked)
-    drawn = {cell.cell: cell for arm in shown if (cell := arm.best)} | {one.base.cell: one.base for one in compared}
+    pairs = [cell for one in compared for cell in (one.cell, one.base)]
+    drawn = {cell.cell: cell for arm in shown if (cell := arm.best)} | {cell.cell: cell for cell in pairs}
     scaled = scaling.scalings(ranked)
     deep = {cell.cell: cell for one in scaled for line in one.lines for cell in line.cells.values()}
     histories = {
@@ -103,8 +106,9 @@ def gather(store: Store, name: str, metric: str | None = None, mode: str | None 
         shown=tuple(shown),
         comparisons=tuple(compared),
         curves={arm.arm: curves[arm.best.cell] for arm in shown if arm.best and arm.best.cell in curves},
-        steps=_steps(shown, compared, histories, curves, mode),
+        steps=_steps([arm for arm in arms if arm in shown or arm.best in pairs], compared, histories, curves, mode),
         topologies=_topologies(store, shown, gaps),
+        depths=_depths(store, shown, gaps),
         scalings=tuple(scaled),
         depth_curves={cell: curves[cell] for cell in deep if cell in curves},
         seconds=_seconds(store, (drawn | deep).values()),
@@ -128,12 +132,14 @@ def _steps(
     curves: Mapping[str, Curve],
     mode: str,
 ) -> dict[str, Steps]:
-    """Each arm's best cell against the baseline of the same model."""
-    found = {}
+    """Each arm's best cell against the baseline of the same model; nothing of measurements, which do not learn."""
+    found: dict[str, Steps] = {}
     for arm in arms:
         cell = arm.best
         base = next((one.base for one in compared if cell and setting(cell.spec) == one.model), None)
-        if cell is None or base is None or cells.is_baseline(cell) or not {cell.cell, base.cell} <= curves.keys():
+        if cell is None or base is None or cell.metric.startswith(names.OVERHEAD):
+            continue
+        if cells.is_baseline(cell) or not {cell.cell, base.cell} <= curves.keys():
             continue
         target = curves[base.cell].points
         mean = saving(curves[cell.cell].points, target, mode)
@@ -152,6 +158,20 @@ def _seconds(store: Store, drawn: Iterable[Cell]) -> dict[str, dict[str, float]]
                 continue
             sums = [sum(value for _, value in points) for points in store.history(cell.counted, name).values()]
             found.setdefault(cell.cell, {})[name] = fmean(sums)
+    return found
+
+
+def _depths(store: Store, arms: Sequence[Arm], gaps: list[str]) -> dict[str, Look]:
+    """Those of each arm's best cell; what cannot be read is added to `gaps`."""
+    found: dict[str, Look] = {}
+    for arm in arms:
+        try:
+            look = looks(store, arm.best) if arm.best else None
+        except QueryError as error:
+            gaps.append(str(error))
+            continue
+        if look:
+            found[arm.arm] = look
     return found
 
 

@@ -66,6 +66,14 @@ MEMORY_ACTIVATIONS = "memory/activations"  # what a micro-batch's forward keeps 
 MEMORY_PEAK = "memory/peak"  # of the accelerator's allocator, or of the whole process
 MEMORY = (MEMORY_PARAMETERS, MEMORY_GRADIENTS, MEMORY_OPTIMIZER, MEMORY_ACTIVATIONS)
 ESTIMATED = "_estimated"  # behind the name of a metric: what the plan said of it
+OVERHEAD = "overhead/"  # a topology beside the cascaded network, in one run
+SLOWDOWN = "overhead/slowdown"  # time of a training step over the cascaded one's of the same round, median of rounds
+SLOWDOWN_LOW = "overhead/slowdown_low"  # its quartiles
+SLOWDOWN_HIGH = "overhead/slowdown_high"
+OVERHEAD_PARAMETERS = "overhead/parameters"  # that the topology adds
+CASCADED_TOKENS_PER_S = "overhead/cascaded_tokens_per_second"
+CASCADED_ACTIVATIONS = "overhead/cascaded_activations"  # bytes, as MEMORY_ACTIVATIONS
+CASCADED_PEAK = "overhead/cascaded_peak"  # bytes, as MEMORY_PEAK; both without what the other network keeps
 EVAL_TIME_AT_GOAL = "eval/time_at_goal"  # steps within the radius, 0 to the episode's length; mean over environments
 EVAL_SUCCESS_ANY = "eval/success_any"  # share of environments with at least one such step
 EVAL_SUCCESS_EASY = "eval/success_easy"  # as time_at_goal, with the looser radius
@@ -91,8 +99,12 @@ AXIS_METRIC = "spec/"  # in front of a numeric axis, so that MLflow can compare 
 MODES: Mapping[str, Literal["min", "max"]] = {
     **dict.fromkeys((TRAIN_LOSS, VAL_PERPLEXITY, PERPLEXITY_GALORE_COMPAT, VAL_LOSS), "min"),
     **dict.fromkeys((EVAL_FINAL_DISTANCE, CRITIC_LOSS, NAN_RESETS, *MEMORY, MEMORY_PEAK), "min"),
+    **dict.fromkeys((SLOWDOWN, SLOWDOWN_LOW, SLOWDOWN_HIGH, OVERHEAD_PARAMETERS), "min"),
+    **dict.fromkeys((CASCADED_ACTIVATIONS, CASCADED_PEAK), "min"),
     **dict.fromkeys((EVAL_TIME_AT_GOAL, EVAL_SUCCESS_ANY, EVAL_SUCCESS_EASY, EVAL_SUCCESS_HARD), "max"),
-    **dict.fromkeys((LOGITS_ACCURACY, TOKENS_PER_S, MFU, ENV_STEPS_PER_S, GRAD_STEPS_PER_S), "max"),
+    **dict.fromkeys(
+        (LOGITS_ACCURACY, TOKENS_PER_S, CASCADED_TOKENS_PER_S, MFU, ENV_STEPS_PER_S, GRAD_STEPS_PER_S), "max"
+    ),
     **dict.fromkeys(TIMES, "min"),
 }
 

@@ -64,6 +64,14 @@ NONE = "\N{EN DASH}"  # in a table: there is no such number
 MINUS = "\N{MINUS SIGN}"
 
 
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 1000 and len(units) > 1:
+        count, units = count / 1000, units[1:]
+    return f"{count:.3g} {units[0]}"
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """A number as a table shows it, 12.30 rather than 12.3 so that columns line up."""
     if value is None:

@@ -8,7 +8,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from analysis.curves import Curve
-from analysis.drawing import MUTED, PAPER, SERIES, WIDTH, Series, canvas, line, log_y, near, short, step_axis, svg
+from analysis.drawing import (
+    MUTED,
+    PAPER,
+    SERIES,
+    WIDTH,
+    Series,
+    canvas,
+    line,
+    log_y,
+    near,
+    short,
+    step_axis,
+    svg,
+    whole_ticks,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,6 +30,7 @@ if TYPE_CHECKING:
 
 Bar = tuple[float, float | None, float | None]  # mean, low, high
 COLUMNS = 3
+MARKED = 32  # depths at which points are drawn; of more, lines alone
 PUBLISHED = "published"  # the label of grey points
 
 
@@ -88,6 +103,38 @@ def metric_by_depth(
         return svg(figure, key)
 
 
+def at_each_depth(
+    panels: Mapping[str, str], lines: Sequence[tuple[Series, Mapping[str, Sequence[float]]]], key: str
+) -> str:
+    """A panel for each measure over the depth j, a line for each arm; measures that span much are logarithmic.
+
+    Args:
+        panels: name of a measure -> its title.
+        lines: (the look of an arm, name of a measure -> its values at the last so many depths up to K).
+        key: of the figure.
+    """
+    with _panels(len(panels), key, columns=2) as (figure, places):
+        for axes, (name, title) in zip(places, panels.items(), strict=True):
+            for series, measures in lines:
+                depth = max(map(len, measures.values())) - 1
+                held = measures[name]
+                axes.plot(
+                    range(depth + 1 - len(held), depth + 1),
+                    held,
+                    series.marker if depth <= MARKED else "",
+                    color=series.colour,
+                    linestyle=series.dash,
+                    markersize=3.5,
+                    label=short(series.label),
+                )
+            log_y(axes, [value for _, measures in lines for value in measures[name] if math.isfinite(value)] or [1.0])
+            axes.set_title(title, fontsize=8)
+            axes.set_xlabel("depth j")
+            whole_ticks(axes.xaxis)
+        _key(figure, places)
+        return svg(figure, key)
+
+
 def time_split(rows: Sequence[tuple[str, Mapping[str, float]]], key: str) -> str:
     """One bar a row: the share of a run's seconds that each part took, with the hours behind it."""
     parts = list(dict.fromkeys(part for _, seconds in rows for part in seconds))
@@ -134,9 +181,9 @@ def _arms(bar: Bar) -> list[list[float]] | None:
 
 
 @contextmanager
-def _panels(count: int, key: str) -> Iterator[tuple[Figure, list[Axes]]]:
+def _panels(count: int, key: str, columns: int = COLUMNS) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure with so many axes, in rows."""
-    columns = min(count, COLUMNS)
+    columns = min(count, columns)
     rows = math.ceil(count / columns)
     height = 0.5 + 2.35 * rows
     with canvas(WIDTH, height, key) as figure:

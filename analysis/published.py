@@ -17,7 +17,7 @@ class Entry:
     """One row of a published table."""
 
     label: str
-    values: tuple[float | str, ...]  # one for each column
+    values: tuple[float | str, ...]  # one for each column; empty: the paper prints this row as a picture
     match: Mapping[str, Any]  # dotted paths of a trial spec and their values; empty: beside nothing of ours
 
     def matches(self, spec: Mapping[str, Any]) -> bool:
@@ -26,12 +26,28 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Column:
+    """What a column shows, and of which model."""
+
+    head: str  # "" where the size says it all
+    size: str  # of `sizes`, or a name that is none of ours
+    metric: str | None = None  # of ours; None: the table's
+    unit: float = 1.0  # that a metric is shown in
+
+
+@dataclass(frozen=True)
 class Table:
     title: str
     source: str
     metric: str
-    columns: tuple[str, ...]
+    columns: tuple[Column, ...]
     rows: tuple[Entry, ...]
+    galore_compat: bool  # perplexities as GaLore's code reckons them
+
+    @property
+    def printed(self) -> bool:
+        """Whether the paper's text holds any of its numbers."""
+        return any(row.values for row in self.rows)
 
 
 @dataclass(frozen=True)
@@ -51,14 +67,21 @@ def table(key: str) -> Table:
     if key not in tables:
         raise QueryError(f"no published table {key!r}{near(key, tables)}")
     held = read()[key]
-    rows = (Entry(row["label"], tuple(row["values"]), row.get("match", {})) for row in held["rows"])
-    return Table(held["title"], held["source"], held["metric"], tuple(held["columns"]), tuple(rows))
+    rows = (Entry(row["label"], tuple(row.get("values", ())), row.get("match", {})) for row in held["rows"])
+    columns = (Column("", column) if isinstance(column, str) else Column(**column) for column in held["columns"])
+    compat = held.get("galore_compat", False)
+    return Table(held["title"], held["source"], held["metric"], tuple(columns), tuple(rows), compat)
 
 
-def is_size(column: str, spec: Mapping[str, Any]) -> bool:
-    """Whether a configuration is of the model that a column names."""
+def preferred(spec: Mapping[str, Any]) -> bool:
+    """Whether a configuration has the reading of the authors' released code, where there are two."""
+    return holds(spec, read()["paper"]["prefer"])
+
+
+def is_size(size: str, spec: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of the model of that name."""
     sizes = read()["sizes"]
-    return column in sizes and holds(spec, sizes[column])
+    return size in sizes and holds(spec, sizes[size])
 
 
 def claims() -> dict[str, Claim]:
@@ -75,8 +98,10 @@ def at(spec: Mapping[str, Any], path: str) -> Any:
 
 
 def holds(spec: Mapping[str, Any], match: Mapping[str, Any]) -> bool:
-    """Whether a spec has these values at these dotted paths."""
-    return all(at(spec, path) == value for path, value in match.items())
+    """Whether a spec has these values at these dotted paths, or leaves out what is at its default."""
+    defaults = read()["defaults"]
+    found = {path: at(spec, path) for path in match}
+    return all((defaults.get(path) if found[path] is None else found[path]) == match[path] for path in match)
 
 
 @cache

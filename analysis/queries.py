@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import curves as learning
 from analysis.cells import Arm, Cell, compare, metric_of, rank
+from analysis.depths import looks
 from analysis.store import QueryError, Run, Store, Study, near, open_store
 
 if TYPE_CHECKING:
@@ -135,6 +136,27 @@ def _chosen(record: Study, ranked: Sequence[Cell], cell: str | None) -> list[Cel
     if not chosen:
         raise QueryError(f"study {record.name!r} has no cell {cell!r}{near(cell, [found.cell for found in ranked])}")
     return chosen
+
+
+def depths(
+    study: str,
+    cell: str | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    tracking_uri: str | None = None,
+) -> list[dict[str, Any]]:
+    """What happens at each depth of one cell, or of each arm's best one: a row for each depth.
+
+    Raises:
+        QueryError: no such study or cell, or none whose runs looked into their depths.
+    """
+    store = open_store(tracking_uri)
+    record = store.study(study)
+    chosen = _chosen(record, rank(store, record, metric_of(record, metric), mode), cell)
+    found = [look for one in chosen if (look := looks(store, one))]
+    if not found:
+        raise QueryError(f"study {study!r}: no run looked into its depths; train.depths_every says how often")
+    return [row for look in found for row in look.rows()]
 
 
 def topology(

@@ -17,8 +17,10 @@ from analysis.facts import Facts, gather
 from analysis.page import Html, document, element, join
 from analysis.sections import again
 from analysis.sections.depth import depth
+from analysis.sections.depths import depths
 from analysis.sections.environment import environment
 from analysis.sections.learning import learning
+from analysis.sections.memory import memory
 from analysis.sections.paper import paper
 from analysis.sections.plan import plan
 from analysis.sections.results import results, troubles
@@ -91,8 +93,10 @@ def _study(facts: Facts, store: Store) -> Html:
         _part("Depth", depth(facts)),
         _part("Tuning", tuning(facts)),
         _part("Learned topology", topology(facts)),
+        _part("At each depth", depths(facts)),
         _part("Beside the paper", paper(facts)),
         _part("Not complete", troubles(facts)),
+        _part("Memory and speed", memory(facts)),
         _part("Where the time went", wall_time(facts)),
         _part("Where it ran", environment(facts)),
     ]

@@ -182,6 +182,25 @@ class Store:
             raise QueryError(f"{names.TOPOLOGY_FILE} of trial {run.id} cannot be read: {error!r}") from error
         return networks
 
+    def depths(self, run: Run) -> dict[str, Any]:
+        """What a run saw at each depth when it last looked: "step", and a list for each of names.DEPTHS.
+
+        Empty where it never looked.
+
+        Raises:
+            QueryError: the file is damaged.
+        """
+        text = self._text(run.run_id, run.artifact_uri, names.DEPTHS_FILE)
+        try:
+            looks = [json.loads(line) for line in (text or "").splitlines()]
+            if not looks:
+                return {}
+            last = max(looks, key=lambda look: int(look["step"]))
+            plain = {name: [math.nan if one is None else float(one) for one in last[name]] for name in names.DEPTHS}
+            return {"step": int(last["step"]), **plain}
+        except (ValueError, KeyError, TypeError) as error:
+            raise QueryError(f"{names.DEPTHS_FILE} of trial {run.id} cannot be read: {error!r}") from error
+
     def study_file(self, study: Study) -> str | None:
         """The text of study.toml as it was started."""
         if study.run_id is None or study.artifact_uri is None:

@@ -11,10 +11,14 @@ from analysis.published_depths import LAYERS_PER_BLOCK
 TASK_WORDS = ("kind", "layout", "difficulty")  # of an environment's spec
 
 
+TOPOLOGICAL = ("granularity",)  # fields of a model that say what is connected
+
+
 def setting(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The environment, where the spec has one, and the model's fields."""
-    env, model = spec.get("env"), spec.get("model", {})
-    return ({"env": env} if env else {}) | dict(model)
+    """The environment, where the spec has one, the model's fields, and the kind of optimizer."""
+    env, model, optim = spec.get("env"), spec.get("model", {}), spec.get("optim", {})
+    held = {key: value for key, value in model.items() if key not in TOPOLOGICAL}
+    return ({"env": env} if env else {}) | held | ({"optimizer": optim["kind"]} if "kind" in optim else {})
 
 
 def task(env: Mapping[str, Any]) -> str:

@@ -128,14 +128,20 @@ class Llama(nn.Module):
     memory than the logits and `cross_entropy` do; negative targets do not count.
     """
 
-    def __init__(self, spec: LlamaSpec, topology: TopologySpec, *, checkpoint: bool = False) -> None:
+    def __init__(
+        self, spec: LlamaSpec, topology: TopologySpec, *, checkpoint: bool = False, segment: int | None = None
+    ) -> None:
         super().__init__()
         self.spec = spec
         self.embedding = nn.Embedding(spec.vocab_size, spec.width)
         blocks = [Block(spec) for _ in range(spec.depth)]
         self.stack: Stack | ModuleStack
         if spec.granularity == "block":
-            self.stack = Stack(blocks, topology, width=spec.width, returns="branch", checkpoint=checkpoint)
+            self.stack = Stack(
+                blocks, topology, width=spec.width, returns="branch", checkpoint=checkpoint, segment=segment
+            )
+        elif segment not in (None, 1):
+            raise ValueError(f"granularity {spec.granularity!r}: modules are run again one by one, not in segments")
         else:
             outer = topology if spec.granularity == "both" else Cascaded()
             self.stack = ModuleStack(blocks, outer, topology, width=spec.width, checkpoint=checkpoint)

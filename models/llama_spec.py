@@ -100,26 +100,34 @@ class LlamaSpec(Spec):
             matrices += self.width**2  # the first block's values are computed once for all
         return 6 * matrices + 6 * self.depth * self.width * (length + 1)
 
-    def activation_bytes(self, *, bfloat16: bool, checkpoint: bool) -> int:
+    def activation_bytes(self, *, bfloat16: bool, checkpoint: bool, segment: int = 1) -> int:
         """Bytes that the blocks keep per token for the backward pass.
 
         A block keeps 11 tensors of the width (norms 2 + 2, their outputs 2, q, k, v, attention twice) and 3 of the FFN
-        width, float32; under bfloat16 autocast the norms' 4 stay float32. Recomputing keeps what blocks read, or what
-        their two modules read where the topology connects modules, and one block at a time.
+        width, float32; under bfloat16 autocast the norms' 4 stay float32. Recomputing keeps what every
+        `segment`-th block reads and, one segment at a time, its blocks; where the topology connects modules it keeps
+        what both modules of a block read.
         """
         if bfloat16:
             block = (4 * 4 + 10 * 2) * self.width + 3 * 2 * self.ffn_width
         else:
             block = 11 * 4 * self.width + 3 * 4 * self.ffn_width
-        states = self.depth * (1 if self.granularity == "block" else 2)
-        return states * 4 * self.width + block if checkpoint else self.depth * block
+        if not checkpoint:
+            return self.depth * block
+        states = -(-self.depth // segment) if self.granularity == "block" else 2 * self.depth
+        return states * 4 * self.width + segment * block
 
-    def build(self, topology: TopologySpec, *, checkpoint: bool = False) -> Llama:
+    def build(self, topology: TopologySpec, *, checkpoint: bool = False, segment: int | None = None) -> Llama:
         """The decoder, freshly initialised, on torch's current default device.
 
         Args:
-            checkpoint: recompute each block in the backward pass instead of keeping its activations.
+            checkpoint: run blocks again in the backward pass instead of keeping their activations: one by one, or in
+                the segments of a sparse topology.
+            segment: run so many blocks again together.
+
+        Raises:
+            ValueError: in one line, where the topology cannot connect the blocks, or not in such segments.
         """
         from models.llama import Llama
 
-        return Llama(self, topology, checkpoint=checkpoint)
+        return Llama(self, topology, checkpoint=checkpoint, segment=segment)

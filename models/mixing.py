@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from models.history import BLOCK, Enter, Gradients, Recursion, Step
@@ -28,6 +29,7 @@ class Mix(Topology):
         self.kind = kind
         self.wiring = wiring
         self.depth = wiring.depth
+        self.edges = wiring.edges
         constant = wiring.rule == "constant"
         start = torch.tensor(list(wiring.start.values()), dtype=torch.float32)
         self.c = None if constant else nn.Parameter(start)  # step by step, source by source
@@ -64,23 +66,36 @@ class Mix(Topology):
         """A block holds h_{j-1} already, a branch does not: what that adds to the weight of the previous state."""
         return float(self.wiring.inner_residual == "keep") - float(returns == "block")
 
-    def start(self, x: Tensor, returns: Returns) -> State:
-        if self.c is not None or any(i < j - 1 for i, j in (*self.wiring.start, *self.wiring.offset)):
-            return (Terms if torch.compiler.is_compiling() else Weighted)(x, self.total(returns))
+    def _chain(self, returns: Returns) -> list[float] | None:
+        """The fixed weights of h_0 .. h_{K-1} in the step after each, where there are no others."""
+        if self.c is not None or any(i < j - 1 for i, j in self.wiring.pairs):
+            return None
         shift = self._shift(returns)
-        return Chain(x, [self.wiring.start.get((j, j + 1), 0.0) + shift for j in range(self.depth)])
+        return [self.wiring.start.get((j, j + 1), 0.0) + shift for j in range(self.depth)]
+
+    def start(self, x: Tensor, returns: Returns) -> State:
+        chain = self._chain(returns)
+        if chain is not None:
+            return Chain(x, chain)
+        return (Terms if torch.compiler.is_compiling() else Weighted)(x, self.total(returns))
+
+    def cut(self, segment: int) -> None:
+        self.edges = self.wiring.segments(segment)
 
     def recompute(self, x: Tensor, returns: Returns, blocks: nn.ModuleList, args: tuple[Any, ...]) -> Tensor:
-        """Where the wiring has edges, keep only the states there: backward runs each segment again (appendix D)."""
-        edges = self.wiring.edges
-        if not edges:
+        """Where there are edges, keep only the states there: backward runs each segment again (appendix D)."""
+        if not self.edges:
             return super().recompute(x, returns, blocks, args)
-        w, kept = self.total(returns), [x]
-        for start, stop in pairwise(edges):
-            inside = w[start + 1 : stop, start + 2 : stop + 1].diagonal()
-            from_edges = w[list(edges[: len(kept)]), start + 1 : stop + 1]
-            h = checkpoint(run_segment, blocks[start:stop], args, inside, from_edges, *kept, use_reentrant=False)
-            kept.append(h)
+        chain, w, kept = self._chain(returns), self.total(returns), [x]
+        for start, stop in pairwise(self.edges):
+            segment: tuple[Any, ...]
+            if chain is not None:
+                segment = run_chain, blocks[start:stop], args, chain[start:stop], kept[-1]
+            else:
+                inside = w[start + 1 : stop, start + 2 : stop + 1].diagonal()
+                from_edges = w[list(self.edges[: len(kept)]), start + 1 : stop + 1]
+                segment = run_segment, blocks[start:stop], args, inside, from_edges, *kept
+            kept.append(checkpoint(*segment, use_reentrant=False))
         return kept[-1]
 
     def snapshot(self) -> Snapshot:
@@ -102,6 +117,14 @@ class Mix(Topology):
         }
 
 
+def run_chain(blocks: nn.ModuleList, args: tuple[Any, ...], weights: list[float], h: Tensor) -> Tensor:
+    """The state at the end of a segment of the cascaded network."""
+    state = Chain(h, weights)
+    for block in blocks:
+        state.write(call(block, state.read(), args))
+    return state.finish()
+
+
 def run_segment(
     blocks: nn.ModuleList, args: tuple[Any, ...], inside: Tensor, from_edges: Tensor, *kept: Tensor
 ) -> Tensor:
@@ -110,13 +133,40 @@ def run_segment(
     `inside` (B-1): weights of the previous state after the segment's first step; `from_edges` (len(kept), B).
     """
     h = kept[-1]
-    wide = torch.promote_types(h.dtype, from_edges.dtype)
     with torch.autocast(h.device.type, enabled=False):
-        sums = (from_edges.T.to(wide) @ torch.stack(kept).flatten(1).to(wide)).to(h.dtype)  # (B, D)
-    for block, total, weight in zip(blocks, sums.view(-1, *h.shape), [None, *inside.to(h.dtype)], strict=True):
-        out = call(block, h, args) + total
+        sums = [*EdgeSums.apply(from_edges, *kept)]  # type: ignore[no-untyped-call]
+    for block, weight in zip(blocks, [None, *inside.to(h.dtype)], strict=True):
+        out = call(block, h, args) + sums.pop(0)  # its memory is free for the next block
         h = out if weight is None else torch.addcmul(out, weight, h)
     return h
+
+
+class EdgeSums(torch.autograd.Function):
+    """sum_s w_sb h_s for each of the B steps of a segment, from w (S, B) and the states at edges.
+
+    Autograd keeps the states themselves, which are there, and no stack of them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(w, *states)
+        stacked, wide = _stack(w, states)
+        return tuple((column @ stacked).to(states[0].dtype).view_as(states[0]) for column in w.to(wide).unbind(1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        w, *states = ctx.saved_tensors
+        g, wide = _stack(w, gradients)  # (B, D)
+        to_w = torch.stack([g @ state.flatten().to(wide) for state in states])
+        to_states = ((row @ g).to(state.dtype).view_as(state) for row, state in zip(w.to(wide), states, strict=True))
+        return to_w.to(w.dtype), *to_states
+
+
+def _stack(w: Tensor, states: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, torch.dtype]:
+    """Rows of states, in the wider of their dtype and that of their weights."""
+    wide = torch.promote_types(states[0].dtype, w.dtype)
+    return torch.stack(states).flatten(1).to(wide), wide
 
 
 class Weighted(State):

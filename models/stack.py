@@ -51,6 +51,15 @@ class Topology(nn.Module, ABC):
     def start(self, x: Tensor, returns: Returns) -> State:
         """Begin a forward from h_0 = x, for modules that return blocks or branches."""
 
+    def cut(self, segment: int) -> None:
+        """From now on `recompute` runs segments of so many blocks again, in place of those that it has of itself.
+
+        Raises:
+            ValueError: in one line, where states inside a segment are needed outside.
+        """
+        if segment != 1:
+            raise ValueError(f"blocks of this topology are run again one by one, not in segments of {segment}")
+
     def recompute(self, x: Tensor, returns: Returns, blocks: nn.ModuleList, args: tuple[Any, ...]) -> Tensor:
         """A forward that keeps the states between blocks alone: backward runs each block again."""
         state = self.start(x, returns)
@@ -90,9 +99,10 @@ class Stack(nn.Module):
         width: features of the last dimension, for topologies whose parameters have that size.
         checkpoint: keep only the states between blocks, or between the segments of a sparse topology with boundaries,
             and run the blocks again in backward.
+        segment: keep only the states between segments of so many blocks, where the topology allows it.
 
     Raises:
-        ValueError: the topology cannot connect this many blocks.
+        ValueError: the topology cannot connect this many blocks, or cannot be cut into such segments.
     """
 
     def __init__(
@@ -103,6 +113,7 @@ class Stack(nn.Module):
         width: int = 0,
         returns: Returns = "block",
         checkpoint: bool = False,
+        segment: int | None = None,
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
@@ -112,6 +123,8 @@ class Stack(nn.Module):
             topology = topology.build(depth, width)
         if topology.depth != depth:
             raise ValueError(f"the topology connects {topology.depth} blocks, the stack has {depth}")
+        if segment is not None:
+            topology.cut(segment)
         self.topology = topology
         self.returns = returns
         self.checkpoint = checkpoint

@@ -52,5 +52,4 @@ def cuts(depth: int, stages: int, edges: Sequence[int] = ()) -> list[int]:
 
 def crossing(wiring: Wiring, cut: int) -> list[int]:
     """The i of all h_i, i <= cut, that a later step reads: h_cut, the next block's input, is the last of them."""
-    pairs = (*wiring.start, *wiring.offset)
-    return sorted({i for i, j in pairs if i <= cut < j} | {cut})
+    return sorted({i for i, j in wiring.pairs if i <= cut < j} | {cut})

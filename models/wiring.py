@@ -38,6 +38,23 @@ class Wiring:
     def num_coefficients(self) -> int:
         return 0 if self.rule == "constant" else len(self.start)
 
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Every connection, trained or fixed."""
+        return (*self.start, *self.offset)
+
+    def segments(self, length: int) -> tuple[int, ...]:
+        """The edges 0 .. K of segments of so many blocks, which are run again together.
+
+        Raises:
+            ValueError: in one line, where states inside a segment are needed outside.
+        """
+        edges = (*range(0, self.depth, length), self.depth)
+        inside = next((i for i, j in self.pairs if i < j - 1 and i not in edges), None)
+        if inside is not None:
+            raise ValueError(f"later steps read h_{inside}, which is inside a segment of {length} blocks")
+        return edges
+
 
 def earlier(depth: int) -> list[Pair]:
     """Every connection i:j with i < j, step by step: the order in which coefficients are packed."""
@@ -62,6 +79,9 @@ class WiredSpec(TopologySpec):
 
     def num_coefficients(self, depth: int, width: int = 0) -> int:
         return self.wiring(depth).num_coefficients
+
+    def check_segments(self, depth: int, length: int) -> None:
+        self.wiring(depth).segments(length)
 
     def build(self, depth: int, width: int) -> Mix:
         from models.mixing import Mix

@@ -96,6 +96,11 @@ def _topology(asked: Namespace) -> tuple[Rows, Rows]:
     ]
 
 
+def _depths(asked: Namespace) -> tuple[Rows, Rows]:
+    rows = queries.depths(asked.study, asked.cell, asked.metric, asked.mode, uri_of(asked.home))
+    return rows, [{name: held for name, held in row.items() if name != "cell"} for row in rows]
+
+
 def _curves(asked: Namespace) -> tuple[Rows, Rows]:
     rows = queries.curves(asked.study, asked.cell, asked.metric, asked.mode, uri_of(asked.home))
     return rows, rows
@@ -132,6 +137,7 @@ ANSWERS: Mapping[str, Callable[[Namespace], tuple[Rows, Rows]]] = {
     "runs": _runs,
     "topology": _topology,
     "curves": _curves,
+    "depths": _depths,
 }
 
 

@@ -190,15 +190,15 @@ def build_parser() -> Parser:
     one.add_argument("study", metavar="NAME", nargs="?", help="one study, trial by trial")
     _reads(_homed(one))
 
-    one = add("query", query, "ask MLflow: best configurations, cells, runs, learned topologies, curves")
-    one.add_argument("what", choices=("best", "cells", "runs", "topology", "curves"))
+    one = add("query", query, "ask MLflow: best configurations, cells, runs, learned topologies, curves, depths")
+    one.add_argument("what", choices=("best", "cells", "runs", "topology", "curves", "depths"))
     one.add_argument("study", metavar="STUDY", help="the study's name")
     one.add_argument("--metric", help="rank by this metric (default: the study's)")
     one.add_argument(
         "--mode", choices=("min", "max"), help="which end is best (default: the study's, else the metric's)"
     )
     one.add_argument("--top", type=int, default=10, help="how many configurations `best` lists (default: %(default)s)")
-    one.add_argument("--cell", help="topology, curves: of this cell (default: each arm's best)")
+    one.add_argument("--cell", help="topology, curves, depths: of this cell (default: each arm's best)")
     _reads(_homed(one))
 
     one = add("report", report, "write one HTML file, readable offline, on one or more studies")

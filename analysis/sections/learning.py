@@ -69,7 +69,7 @@ def _saved(facts: Facts) -> Html:
     look = looks(facts)
     rows = [
         [
-            look[arm].label,
+            look[arm].label if arm in look else arm,
             f"{steps.base.arm}: {number(steps.mean.target)} at {steps.mean.baseline:,}",
             "never reached" if steps.mean.step is None else f"step {steps.mean.step:,.0f}",
             "never" if steps.mean.share is None else percent(steps.mean.share),

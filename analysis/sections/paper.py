@@ -32,22 +32,57 @@ def paper(facts: Facts) -> Html | None:
 
 
 def _beside(facts: Facts, printed: published.Table) -> Html:
-    """Ours stand behind each column of a size that we ran; where we ran none of them, in a column at the end."""
-    sizes = [column for column in printed.columns if _of_size(facts, column)]
-    heads, rows = [""], [[entry.label] for entry in printed.rows]
+    """Ours stand behind each column of a size that we ran; where we ran none of them, in columns at the end."""
+    heads: list[str] = [""]
+    rows: list[list[object]] = [[entry.label] for entry in printed.rows]
+
+    def add(head: str, values: Sequence[object]) -> None:
+        heads.append(head)
+        for row, held in zip(rows, values, strict=True):
+            row.append(held)
+
+    sizes = {column.size for column in printed.columns if _of_size(facts, column.size)}
     for k, column in enumerate(printed.columns):
-        heads += [f"paper, {column}"] + ([f"ours, {column}"] if column in sizes else [])
-        for row, entry in zip(rows, printed.rows, strict=True):
-            theirs = entry.values[k]
-            row += [theirs if isinstance(theirs, str) else f"{theirs:g}"]
-            row += [_ours(entry, _of_size(facts, column))] if column in sizes else []
-    if not sizes:
-        heads.append(f"ours, {_model(facts)}")
-        for row, entry in zip(rows, printed.rows, strict=True):
-            row.append(_ours(entry, facts.ranked))
-    text = f"{printed.title} ({printed.source}). Ours is the best configuration that fits a row."
-    text += "" if sizes else " Model, text and length differ: compare the order, not the level."
-    return join(element("p", text), table(heads, rows, range(1, len(heads))))
+        head = f"{column.size}{': ' if column.head else ''}{column.head}"
+        if printed.printed:
+            add(f"paper, {head}", [_theirs(entry, k) for entry in printed.rows])
+        if column.size in sizes:
+            cells = _of_size(facts, column.size)
+            add(f"ours, {head}", [_ours(entry, cells, column, printed) for entry in printed.rows])
+    for column in () if sizes else _own_columns(printed):
+        head = f"ours, {_model(facts)}{': ' if column.head else ''}{column.head}"
+        add(head, [_ours(entry, facts.ranked, column, printed) for entry in printed.rows])
+    return join(element("p", _explained(printed, bool(sizes))), table(heads, rows, range(1, len(heads))))
+
+
+def _own_columns(printed: published.Table) -> list[published.Column]:
+    """What to show of models that the paper has not: each metric once."""
+    by_metric = {column.metric: column for column in printed.columns}
+    return [*by_metric.values()] or [published.Column("", "")]
+
+
+def _explained(printed: published.Table, sized: bool) -> str:
+    text = f"{printed.title} ({printed.source}). Ours is the best configuration that fits a row, under it its arm"
+    text += "; of ANCRe the reading of the authors' code comes first, which keeps the inner residuals."
+    if not printed.printed:
+        text += " The paper prints this table as a picture: its text does not hold the numbers."
+    elif any(not entry.values for entry in printed.rows):
+        text += f" {NONE}: the paper prints these rows as a picture, its text does not hold the numbers."
+    text += "" if sized else " Model, text and length differ: compare the order, not the level."
+    return text + (f" In brackets: ours {GALORE}" if printed.galore_compat else "")
+
+
+GALORE = (
+    "as GaLore's code reckons it, which the paper's numbers follow: from the sum of the batches' mean losses over their"
+    " number plus one, so it reads low."
+)
+
+
+def _theirs(entry: published.Entry, column: int) -> str:
+    if not entry.values:
+        return NONE
+    held = entry.values[column]
+    return held if isinstance(held, str) else f"{held:g}"
 
 
 def _at_depths(facts: Facts, scaling: Scaling) -> Html | None:
@@ -68,13 +103,27 @@ def _at_depths(facts: Facts, scaling: Scaling) -> Html | None:
     return table(heads, rows, range(1, len(heads) - 1))
 
 
-def _of_size(facts: Facts, column: str) -> list[Cell]:
-    return [cell for cell in facts.ranked if published.is_size(column, cell.spec)]
+def _of_size(facts: Facts, size: str) -> list[Cell]:
+    return [cell for cell in facts.ranked if published.is_size(size, cell.spec)]
 
 
-def _ours(entry: published.Entry, ranked: Sequence[Cell]) -> str:
-    cell = next((cell for cell in ranked if entry.matches(cell.spec)), None)
-    return "not run" if cell is None else _measured(cell)
+def _ours(
+    entry: published.Entry, ranked: Sequence[Cell], column: published.Column, printed: published.Table
+) -> str | Html:
+    cells = sorted(
+        (cell for cell in ranked if entry.matches(cell.spec)), key=lambda one: not published.preferred(one.spec)
+    )
+    if not cells:
+        return "not run"
+    if column.metric in (None, cells[0].metric):
+        shown = _measured(cells[0])
+    else:
+        found = [run.metrics[column.metric] for run in cells[0].counted if column.metric in run.metrics]
+        shown = number(fmean(found) / column.unit) if found else NONE
+    compat = [run.metrics.get(names.PERPLEXITY_GALORE_COMPAT) for run in cells[0].counted if printed.galore_compat]
+    known = [value for value in compat if value is not None]
+    shown += f" [{number(fmean(known))}]" if known else ""
+    return join(shown, element("small", cells[0].arm))
 
 
 def _measured(cell: Cell) -> str:

@@ -36,9 +36,24 @@ class TopologySpec(Spec):
     def check_ready(self) -> None:
         """Raise ValueError, in one line, where a file that this topology names is not there."""
 
+    def check_segments(self, depth: int, length: int) -> None:
+        """Raise ValueError, in one line, where blocks cannot be run again in segments of so many."""
+        if length != 1:
+            raise ValueError(f"blocks are run again one by one, not in segments of {length}")
+
     @abstractmethod
     def num_coefficients(self, depth: int, width: int) -> int:
         """How many numbers this topology adds to the trained parameters of a network of this width."""
+
+    def kept_bytes(self, width: int, state: int, *, checkpoint: bool) -> int:
+        """Bytes that a step keeps per token for backward, besides what its block keeps; none where it keeps states.
+
+        Args:
+            width: features of a state.
+            state: bytes of one of its numbers.
+            checkpoint: blocks run again in backward.
+        """
+        return 0
 
     @abstractmethod
     def build(self, depth: int, width: int) -> Topology:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from models.topology.base import TopologySpec, need_width
+from models.topology.hyper_connections import stream_bytes
 
 if TYPE_CHECKING:
     from models.hyper import Constrained
@@ -29,6 +30,11 @@ class Spec(TopologySpec):
         many = self.streams if self.weights_from == "all-streams" else 1
         columns = self.streams + 2
         return depth * (self.streams * columns + many * width * (many * columns + 1) + 3)
+
+    def kept_bytes(self, width: int, state: int, *, checkpoint: bool) -> int:
+        """Also what Sinkhorn's iterations divided by: n numbers for each half of one."""
+        sums = 0 if checkpoint else 4 * (2 * self.iterations + 3 * self.streams) * self.streams
+        return stream_bytes(self.streams, width, state, checkpoint=checkpoint) + sums
 
     def build(self, depth: int, width: int) -> Constrained:
         from models.hyper import Constrained

@@ -202,7 +202,9 @@ class Loop:
         if peak := peak_flops(self.workers.device, self.train.peak_flops):
             metrics[names.MFU] = speed * self.flops / (peak * self.workers.count)
         if self.memory and self.memory.activations:
-            metrics |= self.memory.metrics() | {f"{key}{names.ESTIMATED}": size for key, size in self.estimated.items()}
+            metrics |= self.memory.metrics() | {
+                f"{key}{names.ESTIMATED}": float(size) for key, size in self.estimated.items()
+            }
             self.memory = None
         depths, progress.depths = progress.depths, None
         progress.loss, progress.tokens, progress.seconds = 0.0, 0, 0.0

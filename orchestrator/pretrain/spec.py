@@ -44,6 +44,8 @@ class TrainSpec(Spec):
     eval_tokens: int | None = Field(default=None, ge=1)  # of held-out text; none: all
     checkpoint_every: int = Field(default=0, ge=0)  # steps; 0: never
     activation_checkpointing: bool = False
+    # Blocks that are run again together, from the state before them; none: one, or a sparse topology's own segments.
+    checkpoint_segment: Annotated[int, Field(ge=1)] | None = _unless(None)
     sharding: Literal["ddp", "fsdp"] = _unless("ddp")  # of several workers: all weights on each, or a part (FSDP2)
     stages: Annotated[int, Field(ge=1)] = _unless(1)  # of a pipeline: workers that have some of the blocks each
     layerwise: bool = _unless(False)  # step each weight in the backward pass and free its gradient at once
@@ -60,7 +62,10 @@ class TrainSpec(Spec):
             raise ValueError(f"clip {self.clip:g} needs the whole gradient, which layerwise = true never holds at once")
         if self.layerwise and self.micro_batch not in (None, self.batch):
             raise ValueError(f"layerwise = true steps once for each micro_batch; {self.micro_batch} is not the batch")
-        for name, off in (("sharding", "ddp"), ("layerwise", False), ("compile", False), ("depths_every", 0)):
+        if self.checkpoint_segment and not self.activation_checkpointing:
+            raise ValueError("checkpoint_segment is for activation_checkpointing = true")
+        whole = {"sharding": "ddp", "checkpoint_segment": None, "layerwise": False, "compile": False, "depths_every": 0}
+        for name, off in whole.items():
             if self.stages > 1 and getattr(self, name) != off:
                 raise ValueError(f"{name} is not for pipelines; stages is {self.stages}")
         return self

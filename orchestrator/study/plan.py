@@ -67,6 +67,7 @@ class Side:
     topology_params: tuple[int, int]
     flops: float  # of all its trials; where a sampler chooses cells later, as if they cost what the known ones do
     memory: int  # bytes at the peak of the largest trial, on one worker
+    memory_parts: Mapping[str, int]  # of that, as in `Estimate`
     disk: int  # bytes that all its trials leave behind
 
 
@@ -100,8 +101,13 @@ class Plan:
         return math.fsum(side.flops for side in self.sides)
 
     @property
+    def largest(self) -> Side:
+        """The arm with the trial that needs most memory."""
+        return max(self.sides, key=lambda side: side.memory)
+
+    @property
     def memory(self) -> int:
-        return max(side.memory for side in self.sides)
+        return self.largest.memory
 
     @property
     def disk(self) -> int:
@@ -110,8 +116,12 @@ class Plan:
     @property
     def hours(self) -> float:
         """An estimate, with `at_once` trials at a time on CPUs, or `resources.concurrent` on GPUs."""
-        starts = self.num_trials * TRIAL_SECONDS / self.together
-        return (self.flops / (DEVICES[self.device].flops * self.units) + starts) / 3600
+        return self.device_hours(self.flops, self.num_trials) / self.units
+
+    def device_hours(self, flops: float, trials: int) -> float:
+        """Hours of all devices together that so many trials of so many FLOPs in all take."""
+        starts = trials * TRIAL_SECONDS * self.units / self.together
+        return (flops / DEVICES[self.device].flops + starts) / 3600
 
     @property
     def room(self) -> int:
@@ -147,9 +157,15 @@ class Plan:
 
     def rows(self) -> list[dict[str, Any]]:
         """Every known cell with what one of its trials costs; `published_hours` where they are known."""
-        seeds = list(self.study.seeds)
+        seeds, workers = list(self.study.seeds), self.study.resources.workers
         return [
-            {"arm": cell.arm, "cell": cell.id, "axes": cell.axes, "seeds": seeds, **asdict(cell.trial.estimate())}
+            {
+                "arm": cell.arm,
+                "cell": cell.id,
+                "axes": cell.axes,
+                "seeds": seeds,
+                **asdict(cell.trial.estimate_on(workers)),
+            }
             | ({"published_hours": found.hours} if (found := published_hours.of_trial(cell.trial)) else {})
             for cell in self.cells
         ]
@@ -178,8 +194,7 @@ def plan(study: Study, device: str | None = None, machine: Machine | None = None
         if (total := sum(asked.values())) > MOST_CELLS:
             raise InputError(f"axes: should give at most {MOST_CELLS:,} configurations, got {total:,}")
         cells = tuple(_distinct(_cells(study)))
-        if study.resources.workers > 1:
-            _check_workers(study, cells)
+        _check_workers(study, cells)
     except InputError as error:
         raise InputError(f"{study.source}: {error}") from error
     sides = tuple(_sides(study, asked, cells))
@@ -245,7 +260,8 @@ def _sides(study: Study, asked: Mapping[str, int], cells: tuple[Cell, ...]) -> I
     for cell in cells:
         by_arm[cell.arm].append(cell)
     for arm, own in by_arm.items():
-        estimates = [cell.trial.estimate() for cell in own[::stride]]
+        estimates = [cell.trial.estimate_on(study.resources.workers) for cell in own[::stride]]
+        largest = max(estimates, key=lambda estimate: estimate.memory)
         trials = asked[arm] * len(study.seeds)
         params = [estimate.params for estimate in estimates]
         topology = [estimate.topology_params for estimate in estimates]
@@ -257,7 +273,8 @@ def _sides(study: Study, asked: Mapping[str, int], cells: tuple[Cell, ...]) -> I
             params=(min(params), max(params)),
             topology_params=(min(topology), max(topology)),
             flops=trials * fmean(estimate.flops for estimate in estimates),
-            memory=max(estimate.memory for estimate in estimates),
+            memory=largest.memory,
+            memory_parts=largest.memory_parts,
             disk=round(trials * fmean(estimate.disk for estimate in estimates)),
         )
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from analysis import names
+from analysis.page import size
 from analysis.published_depths import LAYERS_PER_BLOCK
 from orchestrator.data.base import existing
 from orchestrator.study import published_hours
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 
 
 WIDTH = 80  # columns
+STREAMS = "hyper-connections took 1.4 to 2.3 times as long, mhc 1.7 to 3.0 times (arXiv 2602.09009, Table 6)"
+PARTS = {
+    names.MEMORY_PARAMETERS: "parameters",
+    names.MEMORY_GRADIENTS: "gradients",
+    names.MEMORY_OPTIMIZER: "optimizer state",
+    names.MEMORY_ACTIVATIONS: "activations",
+}
 UNITS = {"hours": 1, "minutes": 60, "seconds": 3600}  # and how many an hour has
 
 
@@ -33,7 +42,7 @@ def text(plan: Plan) -> str:
         f"ranked by {study.metric} ({study.mode})"
     )
     foot = [f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials"]
-    foot.append(f"{plan.flops:.2g} FLOPs; memory of a worker up to {size(plan.memory)}; {size(plan.disk)} on disk")
+    foot += [f"{plan.flops:.2g} FLOPs; {size(plan.disk)} on disk", _memory(plan)]
     foot += [_duration(plan), *published_hours.lines(plan)]
     foot += [f"note: {note}" for note in notes(plan)]
     return "\n".join([*_wrapped(head), "", *_arms(plan), "", *_wrapped(foot)])
@@ -46,10 +55,11 @@ def _wrapped(lines: list[str], indent: str = "  ") -> Iterator[str]:
 
 def _arms(plan: Plan) -> Iterator[str]:
     """A line for each arm, and under it one for each of its axes."""
-    rows = [("arm", "configurations", "trials", "parameters", "+ topology")]
+    rows = [("arm", "cells", "trials", "parameters", "topology", f"{_kind(plan)}-hours", "disk")]
     for side in plan.sides:
         params, topology = _between(*side.params), _between(*side.topology_params)
-        rows.append((side.arm, f"{side.cells:,}", f"{side.trials:,}", params, topology))
+        hours = rounded(plan.device_hours(side.flops, side.trials))
+        rows.append((side.arm, f"{side.cells:,}", f"{side.trials:,}", params, topology, hours, size(side.disk)))
     head, *lines = _columns(rows)
     yield head
     for line, side in zip(lines, plan.sides, strict=True):
@@ -73,13 +83,32 @@ def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
 
 
+def _kind(plan: Plan) -> str:
+    return "CPU" if plan.device == "cpu" else "GPU"
+
+
+def _memory(plan: Plan) -> str:
+    """Of the largest trial, by category where that is known."""
+    side = plan.largest
+    named = [f"{PARTS[name]} {size(held)}" for name, held in side.memory_parts.items()]
+    rest = side.memory - sum(side.memory_parts.values())
+    named += [f"what comes and goes in a step {size(rest)}"] if named and rest > 0 else []
+    of = f" ({side.arm}: {', '.join(named)})" if named else ""
+    return f"memory of a worker up to {size(side.memory)}{of}"
+
+
 def _duration(plan: Plan) -> str:
-    count, unit = next((plan.hours * per, unit) for unit, per in UNITS.items() if plan.hours * per >= 1 or per == 3600)
-    time = f"{float(f'{count:.2g}'):,g} {unit}"
+    """How long it takes here, and how much of a device's time that is."""
+    time = next(f"{rounded(plan.hours * n)} {unit}" for unit, n in UNITS.items() if plan.hours * n >= 1 or n == 3600)
     if plan.device != "cpu":
         many = f"{plan.units} {plan.device}{'s' if plan.units > 1 else ''}"
-        return f"estimate: {time} on {many}"
+        return f"estimate: {rounded(plan.hours * plan.units)} GPU-hours (devices x hours), {time} on {many}"
     return f"estimate: {time} on this machine's {plan.machine.cpus} CPUs, {plan.at_once} trials at once"
+
+
+def rounded(count: float) -> str:
+    """To two digits, which is more than an estimate has."""
+    return f"{float(f'{count:.2g}'):,g}"
 
 
 def notes(plan: Plan) -> Iterator[str]:
@@ -96,6 +125,9 @@ def notes(plan: Plan) -> Iterator[str]:
         yield f"resources.concurrent is {resources.concurrent}; {plan.at_once} trials at once is the most here"
     if study.budget.hours is not None and plan.hours > study.budget.hours:
         yield f"budget.hours is {study.budget.hours:g}, so the study may not get through"
+    kinds = {getattr(getattr(cell.trial, "topology", None), "kind", None) for cell in plan.cells}
+    if plan.device != "cpu" and plan.study.workload == "llm" and kinds & {"hyper-connections", "mhc"}:
+        yield f"streams cost more than their FLOPs, by which hours are counted: {STREAMS}"
     if plan.open:
         yield f"{plan.num_cells - len(plan.cells):,} configurations will be chosen as results come in"
     yield from _unequal(plan)
@@ -126,11 +158,3 @@ def _missing(plan: Plan) -> list[str]:
 
 def _names_file(key: str, value: str) -> bool:
     return key == "path" or value.endswith(".json")
-
-
-def size(count: float) -> str:
-    """Bytes as a person reads them."""
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while count >= 1000 and len(units) > 1:
-        count, units = count / 1000, units[1:]
-    return f"{count:.3g} {units[0]}"

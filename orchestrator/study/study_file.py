@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ def override(raw: Table, text: str, study_fields: Iterable[str]) -> Table:
 
     A path that begins with a field of the study is that field; any other is a path in a trial. What no arm and no axis
     touches is set in [trial]; else it becomes an axis of one value, which holds for every arm that has such a field.
+    "arms=60m_*,cascaded" keeps those arms and drops the others.
 
     Raises:
         InputError: not of the form path=value.
@@ -104,6 +106,8 @@ def override(raw: Table, text: str, study_fields: Iterable[str]) -> Table:
         return _override_trial(raw, path, parsed)
     if first == "axes" and rest:
         return _set_axis(raw, rest, parsed)
+    if path == "arms" and isinstance(parsed, str):
+        return {**raw, "arms": _chosen(_table(raw, "arms"), parsed)}
     return merged(raw, nested(path, parsed))
 
 
@@ -116,6 +120,16 @@ def _override_trial(raw: Table, path: str, value: Any) -> Table:
     for name, arm in arms.items():
         arms[name] = {**without(arm, path), "axes": without(_table(arm, "axes"), path)}
     return _set_axis({**raw, "arms": {**_table(raw, "arms"), **arms}}, path, [value])
+
+
+def _chosen(arms: Table, patterns: str) -> Table:
+    chosen: set[str] = set()
+    for pattern in patterns.split(","):
+        found = {name for name in arms if fnmatchcase(name, pattern.strip())}
+        if not found:
+            raise InputError(f"override: arms: no arm is called {pattern.strip()!r}{did_you_mean(pattern, arms)}")
+        chosen |= found
+    return {name: arm for name, arm in arms.items() if name in chosen}
 
 
 def _set_axis(raw: Table, path: str, domain: Any) -> Table:

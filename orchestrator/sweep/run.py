@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import names
+from analysis.page import size
 from analysis.store import default_home, redacted
 from models.topology.base import TopologySpec
 from orchestrator.errors import InputError, did_you_mean
@@ -24,7 +25,6 @@ from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import uri_of
 from orchestrator.record.uploader import unsent
 from orchestrator.study.plan import Plan, plan
-from orchestrator.study.plan_text import size
 from orchestrator.study.spec import Study, check_name
 from orchestrator.sweep import cluster
 from orchestrator.sweep.interrupt import Interrupt

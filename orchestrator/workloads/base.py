@@ -85,6 +85,10 @@ class TrialSpec(FrozenSpec):
     def estimate(self) -> Estimate:
         """What it costs, by formula."""
 
+    def estimate_on(self, workers: int) -> Estimate:
+        """The same where so many workers share it: `memory` is what one of them needs."""
+        return self.estimate()
+
     @property
     def helpers(self) -> int:
         """Processes beside the trial's own, which it starts itself; each takes a worker's CPUs and GPUs."""

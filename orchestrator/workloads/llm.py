@@ -12,7 +12,8 @@ from analysis import names
 from models.llama_spec import LlamaSpec
 from models.stages import check_stages
 from orchestrator.kinds import AnyData, AnyOptim, AnyTopology
-from orchestrator.pretrain.spec import BF16_WEIGHTS, BPE_ALPHABET, TextSpec, TrainSpec
+from orchestrator.pretrain import footprint
+from orchestrator.pretrain.spec import BPE_ALPHABET, TextSpec, TrainSpec
 from orchestrator.workloads.base import Estimate, Place, Row, TrialSpec
 
 
@@ -50,6 +51,11 @@ class Spec(TrialSpec):
             raise ValueError(
                 f"optim {self.optim.kind!r} needs whole weights, which train.sharding 'fsdp' does not keep"
             )
+        if self.train.checkpoint_segment:
+            try:
+                self.topology.check_segments(self.model.depth, self.train.checkpoint_segment)
+            except ValueError as error:
+                raise ValueError(f"train.checkpoint_segment: of topology {self.topology.kind!r}, {error}") from error
         if self.train.depths_every and self.model.granularity != "block":
             raise ValueError(f"train.depths_every needs model.granularity 'block', not {self.model.granularity!r}")
         check_stages(self.model, self.topology, self.train.stages)
@@ -65,36 +71,21 @@ class Spec(TrialSpec):
 
     def estimate(self) -> Estimate:
         """Parameters are exact; FLOPs are those of training on full sequences; memory and disk follow by formula."""
-        model, train, memory = self.model, self.train, self._memory()
-        kept = memory[names.MEMORY_PARAMETERS] + memory[names.MEMORY_OPTIMIZER]
+        return self.estimate_on(1)
+
+    def estimate_on(self, workers: int) -> Estimate:
+        model, train, length = self.model, self.train, self.text.sequence
+        memory = footprint.memory(model, self.topology, self.optim, train, length, workers)
+        whole = footprint.memory(model, self.topology, self.optim, train.model_copy(update={"stages": 1}), length)
+        kept = whole[names.MEMORY_PARAMETERS] + whole[names.MEMORY_OPTIMIZER]
         return Estimate(
             params=model.num_params(),
             topology_params=model.num_coefficients(self.topology),
-            flops=train.steps * train.batch * self.text.sequence * model.flops_per_token(self.text.sequence),
-            memory=sum(memory.values()),
+            flops=train.steps * train.batch * length * model.flops_per_token(length),
+            memory=sum(memory.values()) + footprint.passing(model, self.topology, train, length, workers),
             disk=3 * kept if train.checkpoint_every else 0,  # the last two and the best
             memory_parts=memory,
         )
-
-    def _memory(self) -> dict[str, int]:
-        """Bytes by category, of one worker that has the whole network and one micro-batch."""
-        model, train = self.model, self.train
-        weight = 2 if train.precision in BF16_WEIGHTS else 4  # bytes of a number; the topology's have 4
-        moment = 2 if train.precision == "pure-bf16" else 4
-        shapes = model.shapes(self.topology)
-        weights = [shape.numbers * (4 if shape.part == "topology" else weight) for shape in shapes]
-        largest = max(size // shape.count for size, shape in zip(weights, shapes, strict=True))
-        tokens = (train.micro_batch or train.batch) * self.text.sequence
-        activations = model.activation_bytes(
-            bfloat16=train.precision != "fp32", checkpoint=train.activation_checkpointing
-        )
-        logits = model.vocab_size * 4 * 2  # float32: the log-probabilities and their gradient
-        return {
-            names.MEMORY_PARAMETERS: sum(weights),
-            names.MEMORY_GRADIENTS: largest if train.layerwise else sum(weights),
-            names.MEMORY_OPTIMIZER: self.optim.state_numbers(shapes) * moment,
-            names.MEMORY_ACTIVATIONS: tokens * (activations + logits),
-        }
 
     def check_workers(self, workers: int) -> None:
         self.train.check_workers(workers)
@@ -107,6 +98,7 @@ class Spec(TrialSpec):
     def rows(self, place: Place) -> Iterator[Row]:
         import torch
 
+        from models.allocator import keep_freed_memory
         from orchestrator.pretrain import trained
         from orchestrator.pretrain.checkpoint import Checkpoints
         from orchestrator.pretrain.loop import Loop
@@ -115,10 +107,13 @@ class Spec(TrialSpec):
         from orchestrator.pretrain.tokens import prepare
 
         torch.set_num_threads(place.threads)
+        keep_freed_memory()
         split = prepare(self.data, self.text, self.model.vocab_size, place.cache)
         workers = Workers.here()
         torch.manual_seed(self.seed)
-        network = self.model.build(self.topology, checkpoint=self.train.activation_checkpointing)
+        network = self.model.build(
+            self.topology, checkpoint=self.train.activation_checkpointing, segment=self.train.checkpoint_segment
+        )
         spread = trained.spread(network, self.train, self.text.sequence, workers)
         loop = Loop(
             self.train,
@@ -130,6 +125,6 @@ class Spec(TrialSpec):
             workers,
             Checkpoints(place.folder / "checkpoints", {"trial": self.model_dump(mode="json"), "text": split.key}),
             self.model.flops_per_token(self.text.sequence),
-            self.estimate().memory_parts,
+            self.estimate_on(workers.count).memory_parts,
         )
         yield from loop.rows()

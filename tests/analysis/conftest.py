@@ -34,6 +34,7 @@ class Trial:
     p: Any = None  # (K+1, K+1), or network -> that
     reached: int = 100  # step of its last row; it was to have 100
     extra: Mapping[str, Any] = field(default_factory=dict)  # of its spec
+    depths: Sequence[Mapping[str, Any]] = ()  # lines of depths.jsonl
     more: Mapping[str, float] = field(default_factory=dict)  # metrics with the same value in each row
 
     @property
@@ -185,6 +186,8 @@ class Recorder:
             networks = trial.p if isinstance(trial.p, dict) else {"decoder": trial.p}
             document = {"version": 1, "networks": {name: snapshot(p) for name, p in networks.items()}}
             self.client.log_text(run, json.dumps(document), names.TOPOLOGY_FILE)
+        if trial.depths:
+            self.client.log_text(run, "".join(f"{json.dumps(look)}\n" for look in trial.depths), names.DEPTHS_FILE)
         if len(json.dumps(trial.spec(workload))) > names.SPEC_LIMIT:
             self.client.log_text(run, json.dumps(trial.spec(workload)), names.SPEC_FILE)
 
@@ -280,6 +283,37 @@ def _deep() -> list[Trial]:
     ]
 
 
+def look(step: int, growth: float) -> dict[str, Any]:
+    """A line of depths.jsonl, of K = 4 blocks whose states grow by a factor each."""
+    states = [growth**j for j in range(5)]
+    return {
+        "step": step,
+        names.DEPTH_STATE_RMS: states,
+        names.DEPTH_OUTPUT_RMS: states[1:],
+        names.DEPTH_COSINE: [0.5, 0.75, 0.875, 0.9375],
+        names.DEPTH_GRADIENT_NORM: [0.1, None, 0.3, 0.4],
+    }
+
+
+def _measured() -> list[Trial]:
+    """Networks that told their memory and looked into their depths."""
+    bytes_ = dict(zip(names.MEMORY, (1e9, 1e9, 2e9, 8e9), strict=True))
+    told = bytes_ | {name + names.ESTIMATED: 1.25 * held for name, held in bytes_.items()}
+    told |= {names.MEMORY_PEAK: 13.5e9, names.TOKENS_PER_S: 99_900.0, names.MFU: 0.22}
+    return [
+        Trial(
+            arm,
+            seed,
+            value + seed,
+            topology={"kind": kind},
+            depths=[look(50, 1.0), look(100, growth + 0.1 * seed)],
+            more=told | {names.PERPLEXITY_GALORE_COMPAT: value - 0.6},
+        )
+        for arm, kind, value, growth in (("cascaded", "cascaded", 31.0, 2.0), ("ancre", "ancre", 30.0, 1.0))
+        for seed in range(2)
+    ]
+
+
 def rising(trial: Trial, share: float) -> float:
     """From 0 up to the last value."""
     return float(trial.value or 0.0) * share
@@ -300,6 +334,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
     upwards = {names.MODE: "max"}
     recorder.study("deep", _deep(), metric=names.EVAL_TIME_AT_GOAL, workload="crl", tags=upwards, curve=rising)
     recorder.study("many", _many(), seeds=[0])
+    recorder.study("measured", _measured(), seeds=[0, 1], tags={names.PUBLISHED: "table5"})
     recorder.study("one-seed", [trial for trial in _small() if trial.seed == 0], seeds=[0])
     recorder.study("all-diverged", [Trial("a", seed, None, state=names.DIVERGED, cause="NaN") for seed in range(3)])
     recorder.study("all-nan", [Trial("a", seed, math.nan) for seed in range(3)])

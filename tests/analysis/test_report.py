@@ -68,6 +68,7 @@ EVERY = [
     "linear",
     "deep",
     "many",
+    "measured",
     "one-seed",
     "all-diverged",
     "all-nan",
@@ -118,7 +119,7 @@ def test_each_figure_has_the_command_that_gives_its_numbers(every: tuple[str, Pa
     for _, *words in [shlex.split(code) for code in page.codes if code.startswith("ancre ")]:
         build_parser().parse_args(words)  # exits where the command line has no such command
     for _, _, question, study, *options in queries_made:
-        assert question in ("best", "cells", "runs", "curves", "topology")
+        assert question in ("best", "cells", "runs", "curves", "topology", "depths")
         assert study in EVERY
         assert options[-2:] in (["--format", "csv"], ["--format", "json"])
     assert "ancre report small mixed" in " ".join(page.codes)
@@ -165,7 +166,72 @@ def test_models_are_compared_each_with_its_own_baseline(store: Any, tmp_path: Pa
     assert "350M_ancre ends 11.0" not in page.text and "against 60M_cascaded, width 1024" not in page.text
     assert "mean of 2 models" in page.text
     heads = "paper, 60M ours, 60M paper, 130M paper, 350M ours, 350M"
-    assert f"{heads} FullPT 30.69 ± 0.37 31.00 ± 1.0 (n = 3) 25.04 ± 0.03 19.32 ± 0.40 21.00 ± 1.0 (n = 3)" in page.text
+    ours = ["31.00 ± 1.0 (n = 3) 60M_cascaded", "21.00 ± 1.0 (n = 3) 350M_cascaded"]
+    assert f"{heads} FullPT 30.69 ± 0.37 {ours[0]} 25.04 ± 0.03 19.32 ± 0.40 {ours[1]}" in page.text
+
+
+def test_optimizers_and_what_is_connected_are_no_models_of_their_own(store: Any, tmp_path: Path, make: Any) -> None:
+    """GaLore's networks are compared with GaLore's, and connections between modules with those between blocks."""
+    level = {"adamw": (30.0, 29.0), "galore": (34.0, 31.0)}
+    trials = [
+        make.Trial(
+            f"{optim}_{kind}",
+            0,
+            value,
+            topology={"kind": kind},
+            extra={"optim": {"kind": optim, "lr": 1e-3}, "model": {"width": 64, "depth": 4} | more},
+        )
+        for optim, values in level.items()
+        for kind, value, more in zip(("cascaded", "ancre"), values, ({}, {"granularity": "both"}), strict=True)
+    ]
+    store.study("optimizers", trials, seeds=[0])
+    _, page = written(store, tmp_path, "optimizers")
+    assert "adamw_ancre ends 1.00 below adamw_cascaded in val/perplexity, optimizer adamw" in page.text
+    assert "galore_ancre ends 3.00 below galore_cascaded in val/perplexity, optimizer galore" in page.text
+
+
+def test_memory_and_speed_stand_beside_the_estimate(store: Any, tmp_path: Path) -> None:
+    _, page = written(store, tmp_path, "measured")
+    heads = "arm parameters gradients optimizer state activations peak tokens/s MFU"
+    parts = "1 GB estimate 1.25 GB 1 GB estimate 1.25 GB 2 GB estimate 2.5 GB 8 GB estimate 10 GB"
+    assert f"{heads} cascaded {parts} 13.5 GB 99900 22.0 % ancre" in page.text
+
+
+def test_what_galores_code_would_print_is_told_beside_the_paper_and_nowhere_else(store: Any, tmp_path: Path) -> None:
+    _, page = written(store, tmp_path, "measured")
+    assert "31.50 ± 0.71 (n = 2) [30.40] cascaded" in page.text
+    assert page.text.count("30.40") == 1
+    assert "In brackets: ours as GaLore's code reckons it" in page.text
+    assert "The paper prints this table as a picture: its text does not hold the numbers." in page.text
+
+
+def test_overheads_stand_beside_table_6_metric_by_metric(store: Any, tmp_path: Path, make: Any) -> None:
+    size = {"width": 1024, "depth": 24}
+    trials = [
+        make.Trial(
+            arm,
+            seed,
+            value,
+            topology={"kind": kind},
+            extra={"model": size, "workload": "overhead"},
+            more={"overhead/parameters": count, "train/tokens_per_second": 50e3 / value, "memory/peak": 30e9},
+        )
+        for arm, kind, value, count in (("cascaded", "cascaded", 1.0, 0), ("hc", "hyper-connections", 2.0, 172_656))
+        for seed in range(2)
+    ]
+    store.study(
+        "costs",
+        trials,
+        seeds=[0, 1],
+        metric="overhead/slowdown",
+        workload="overhead",
+        tags={"ancre.published": "table6"},
+        curve=lambda trial, _: trial.value,
+    )
+    _, page = written(store, tmp_path, "costs")
+    assert "HC 172k 172656 hc 46.76 30.00 hc 43.6k 25000 hc 2.29 2.000 ± 0 (n = 2) hc 345k" in page.text
+    assert "mHC 172k not run" in page.text
+    assert "Steps saved: not known" in page.text
 
 
 def test_linear_networks_stand_beside_theory(store: Any, tmp_path: Path) -> None:

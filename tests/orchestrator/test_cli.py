@@ -98,7 +98,7 @@ def test_reading_commands_print_the_same_rows_as_json_and_csv(
     assert printed["table"].strip() or not rows
 
 
-@pytest.mark.parametrize("words", [("kinds",), ("doctor",), ("plan", "demo"), ("plan", "llama_seeds")])
+@pytest.mark.parametrize("words", [("kinds",), ("doctor",), ("plan", "demo"), ("plan", "paper_table2")])
 def test_tables_fit_in_80_columns(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

@@ -103,6 +103,36 @@ def test_gpu_hours_are_of_the_device_that_is_asked_for() -> None:
         plan(study(), device="h10")
 
 
+def test_device_hours_are_told_for_each_arm_and_in_all() -> None:
+    made = plan(Study.read("paper_table10"), device="a100", machine=BIG)
+    each = {side.arm: made.device_hours(side.flops, side.trials) for side in made.sides}
+    assert sum(each.values()) == pytest.approx(made.hours * made.units)
+    by_hand = 3 * (60_000 * 512 * 256 * 2.049e9 / DEVICES["a100"].flops + TRIAL_SECONDS) / 3600
+    assert each["350m_keep"] == pytest.approx(by_hand, rel=0.01)
+    words = {line.split()[0]: line.split() for line in made.text().splitlines() if line.startswith("350m")}
+    assert words["350m_keep"][-3:] == [f"{float(f'{by_hand:.2g}'):g}", "19.9", "GB"]
+    assert "GPU-hours (devices x hours)" in made.text()
+    spread = plan(Study.read("paper_table10", ["resources.workers=2", "resources.concurrent=3"]), device="a100")
+    assert spread.hours * 6 == pytest.approx(made.hours, rel=0.01)  # as much work on six devices
+
+
+def test_memory_is_told_by_category_and_for_one_of_the_workers() -> None:
+    arms = ["arms=1b_cascaded", "train.sharding=fsdp", "train.micro_batch=16"]
+    one, eight = (plan(Study.read("paper_table2", [*arms, f"resources.workers={n}"])) for n in (1, 8))
+    (weights,) = (side.memory_parts["memory/parameters"] for side in one.sides)
+    assert weights == 2 * one.sides[0].params[0]
+    parts = eight.sides[0].memory_parts
+    assert parts["memory/parameters"] == parts["memory/gradients"] == weights // 8
+    assert parts["memory/optimizer"] == 2 * weights // 8
+    assert parts["memory/activations"] == one.sides[0].memory_parts["memory/activations"]
+    assert "(1b_cascaded: parameters 335 MB, gradients 335 MB, optimizer state 670 MB" in " ".join(eight.text().split())
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, 5, 6, 7, 10])
+def test_a_plan_is_80_columns_wide(number: int) -> None:
+    assert max(map(len, plan(Study.read(f"paper_table{number}")).text().splitlines())) <= 80
+
+
 @pytest.mark.parametrize("sampler", ['kind = "random"\ncells = 3', 'kind = "optuna"\ncells = 3\nstartup = 2'])
 def test_sampler_asks_every_arm_for_as_many_cells(sampler: str) -> None:
     made = plan(study(sampler=sampler))
@@ -244,3 +274,21 @@ def test_text_and_rows_tell_the_plan() -> None:
         "memory_parts": {},
         "disk": 100,
     }
+
+
+def test_a_pipeline_needs_as_many_workers_as_stages() -> None:
+    text = """
+name = "s"
+workload = "llm"
+[trial]
+model.size = "nano"
+topology.kind = "cascaded"
+optim = { kind = "adamw", lr = 1e-3 }
+data.kind = "python-docs"
+train = { steps = 1, batch = 8, stages = 2 }
+"""
+    with pytest.raises(
+        InputError, match=r"^study: resources.workers: should be a multiple of train.stages, 2, got 1, for cascaded$"
+    ):
+        plan(Study.parse(text))
+    assert plan(Study.parse(text + "[resources]\nworkers = 4\n")).num_trials == 1

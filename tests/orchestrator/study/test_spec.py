@@ -169,6 +169,13 @@ def test_override_replaces_what_an_arm_sets_itself(tmp_path: Path) -> None:
     assert [study.cell(arm, {"train.steps": 3}).trial.total_steps for arm in ("a", "b")] == [3, 3]
 
 
+def test_override_of_arms_keeps_those_that_are_named() -> None:
+    arms = [*Study.read("paper_table2", ["arms=60m_*,1b_mhc"]).resolved]
+    assert len(arms) == 11 and all(arm.startswith("60m_") or arm == "1b_mhc" for arm in arms)
+    with pytest.raises(InputError, match="override: arms: no arm is called '60m_ancre'; did you mean '60m_"):
+        Study.read("paper_table2", ["arms=60m_ancre"])
+
+
 def test_override_of_a_field_of_the_study(tmp_path: Path) -> None:
     study = overridden(
         tmp_path, "sampler.kind=random", "sampler.cells=2", "axes.optim.lr=[1.0, 2.0]", "workload=toys.bowl"

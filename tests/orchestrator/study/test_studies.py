@@ -1,27 +1,33 @@
 """Every study that ships validates, plans, and compares fairly; the paper's presets are those of its tables."""
 
+import shlex
+from pathlib import Path
+
 import pytest
 
+from analysis import published
+from orchestrator.cli import build_parser
 from orchestrator.study import study_file
 from orchestrator.study.plan import plan
 from orchestrator.study.spec import Study
+from orchestrator.workloads.base import Place
 from orchestrator.workloads.llm import Spec as Llm
 
-SHIPPED = (
-    "ablation_table5",
-    "demo",
-    "demo_linear",
-    "depth_scaling",
-    "fixed_and_frozen",
-    "llama_60m_lr_bracket",
-    "llama_60m_temperature",
-    "llama_normalization",
-    "llama_seeds",
-    "lnn_shortcuts_3layer",
-    "lnn_shortcuts_4layer",
-)
-# Table 8, FullPT: depth -> rate, steps, micro-batch.
-TABLE_8 = {8: (5e-3, 10_000, 256), 12: (1e-3, 20_000, 128), 24: (1e-3, 60_000, 64)}
+PAPER = tuple(f"paper_table{number}" for number in (1, 2, 4, 5, 6, 7, 10))
+LLAMA = (*PAPER, "llama_60m_frozen", "llama_60m_lr_bracket", "llama_60m_temperature")
+SHIPPED = (*LLAMA, "demo", "demo_linear", "depth_scaling", "lnn_shortcuts_3layer", "lnn_shortcuts_4layer")
+# Table 8 and GaLore's setup: width -> steps, micro-batch, rate of AdamW, rate and rank of GaLore.
+TABLE_8 = {
+    512: (10_000, 256, 5e-3, 1e-2, 128),
+    768: (20_000, 128, 1e-3, 5e-2, 256),
+    1024: (60_000, 64, 1e-3, 5e-2, 256),
+    2048: (100_000, 16, 5e-4, 5e-3, 512),
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
 
 
 def test_all_of_them_ship() -> None:
@@ -44,26 +50,87 @@ def test_every_comparison_has_both_readings_and_tunes_its_arms_equally(name: str
     readings = [cell.trial.topology.inner_residual for cell in made.cells if cell.trial.topology.kind == "ancre"]
     assert readings.count("keep") == readings.count("drop") > 0
     rates = {side.arm: {cell.trial.optim.lr for cell in made.cells if cell.arm == side.arm} for side in made.sides}
-    if "seeds" not in name:  # there each size has its own
+    if not name.startswith("paper"):  # there each size has its own
         assert len(set(map(frozenset, rates.values()))) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if not name.startswith(("lnn", "demo", "depth"))])
+@pytest.mark.parametrize("name", [name for name in LLAMA if name != "paper_table6"])
 def test_paper_presets_are_those_of_appendix_e_4(name: str) -> None:
     study = Study.read(name)
     assert study.resources.gpus == 1
     for cell in plan(study).cells:
         trial = cell.trial
         assert isinstance(trial, Llm)
-        rate, steps, micro_batch = TABLE_8[trial.model.depth]
-        assert (trial.train.steps, trial.train.micro_batch, trial.train.batch) == (steps, micro_batch, 512)
-        assert (trial.train.warmup, trial.train.final_lr, trial.train.clip) == (0.1, 0.1, 0.0)
-        assert (trial.text.sequence, trial.text.packing, trial.train.precision) == (256, "none", "bf16-mixed")
-        assert (trial.optim.kind, trial.optim.betas, trial.optim.weight_decay) == ("adamw", (0.9, 0.999), 0.0)
-        if "optim.lr" not in cell.axes:
-            assert trial.optim.lr == rate
+        steps, micro_batch, *rates, rank = TABLE_8[trial.model.width]
+        train, text, optim = trial.train, trial.text, trial.optim
+        assert (train.steps, train.micro_batch, train.batch) == (steps, micro_batch, 512)
+        assert (train.warmup, train.final_lr, train.clip) == (0.1, 0.1, 0.0)
+        assert (text.sequence, text.packing, train.precision, trial.data.kind) == (256, "none", "pure-bf16", "shards")
+        assert train.eval_tokens >= 10_000_000
+        assert optim.betas == (0.9, 0.999)
+        if optim.kind == "galore":
+            assert (optim.rank, optim.update_gap, optim.scale, optim.lr) == (rank, 200, 0.25, rates[1])
+        else:
+            assert (optim.kind, optim.eps, optim.weight_decay) == ("adamw", 1e-8, 0.0)
+            assert "optim.lr" in cell.axes or optim.lr == rates[0]
         if trial.topology.kind == "ancre" and "topology.temperature" not in cell.axes:
             assert trial.topology.temperature == 0.01
+
+
+def test_each_published_row_has_its_configurations_and_each_topology_of_ours_a_row() -> None:
+    for name in PAPER:
+        specs = [cell.trial.model_dump(mode="json") for cell in plan(Study.read(name)).cells]
+        table = published.table(str(Study.read(name).published))
+        for size in {column.size for column in table.columns}:
+            of_size = [spec for spec in specs if published.is_size(size, spec)]
+            assert all(any(row.matches(spec) for spec in of_size) for row in table.rows), f"{name}, {size}"
+        ours = [spec for spec in specs if name != "paper_table4" or spec["topology"]["kind"] == "ancre"]
+        assert all(sum(row.matches(spec) for row in table.rows) == 1 for spec in ours), name
+
+
+def test_overheads_are_measured_as_in_table_6() -> None:
+    """Batches and counts of coefficients are the table's."""
+    rows = published.table("table6").rows
+    found = set()
+    for cell in plan(Study.read("paper_table6")).cells:
+        trial = cell.trial
+        spec, first = trial.model_dump(mode="json"), trial.model.width == 1024
+        assert trial.train.batch == (64 if first else 32)
+        (row,) = (row for row in rows if row.matches(spec))
+        printed = str(row.values[0 if first else 4])
+        count = float(printed.replace("k", "e3"))
+        assert trial.estimate().topology_params == pytest.approx(count, abs=999 if "k" in printed else 0)
+        found.add((row.label, first))
+    assert len(found) == 2 * len(rows)
+
+
+def toy_command(name: str) -> list[str]:
+    """The words behind `ancre start` in the comment of a study."""
+    text = (study_file.SHIPPED / f"{name}.toml").read_text()
+    comment = " ".join(
+        line.removeprefix("#").strip().removesuffix("\\") for line in text.splitlines() if line[:1] == "#"
+    )
+    command = shlex.split(comment[comment.index("ancre start") :])
+    return command[2:]
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_it_runs_to_the_end_at_toy_size_as_its_comment_says(name: str, cache: Path, tmp_path: Path) -> None:
+    """Every planned trial, with fewer steps still."""
+    arguments = build_parser().parse_args(["start", *toy_command(name)])
+    fewer = ["train.rounds=2"] if name == "paper_table6" else ["train.steps=2", "train.eval_tokens=200"]
+    study = Study.read(*arguments.study, [*arguments.set, *fewer], seeds=[0])
+    made = plan(study)
+    assert not [note for note in made.notes if "is not there yet" in note or "tuned equally" in note]
+    assert study.name != name and study.resources.gpus == 0
+    kinds = set()
+    for _, _, trial in made.trials():
+        trial.prepare(cache)
+        rows = [*trial.rows(Place(tmp_path / trial.id, cache))]
+        assert rows[-1].step == trial.total_steps and trial.default_metric in rows[-1].metrics
+        kinds.add((trial.topology.kind, trial.optim.kind))
+    every = {(cell.trial.topology.kind, cell.trial.optim.kind) for cell in plan(Study.read(name)).cells}
+    assert kinds == every
 
 
 def test_case_study_is_that_of_appendix_e_1() -> None:
@@ -82,4 +149,6 @@ def test_demo_is_the_whole_comparison() -> None:
 
 
 def test_missing_corpus_is_noted() -> None:
-    assert "data/c4 is not there yet; it must be when the study starts" in plan(Study.read("llama_seeds")).notes
+    assert (
+        "data/c4-t5-base is not there yet; it must be when the study starts" in plan(Study.read("paper_table10")).notes
+    )

@@ -97,6 +97,12 @@ def test_the_estimated_memory_grows_as_it_should():
             "clip 1 needs the whole gradient, which layerwise",
         ),
         ("train", {"micro_batch": 4, "layerwise": True}, "layerwise = true steps once for each micro_batch; 4 is not"),
+        ("train", {"checkpoint_segment": 2}, "checkpoint_segment is for activation_checkpointing = true"),
+        (
+            "train",
+            {"checkpoint_segment": 2, "activation_checkpointing": True},
+            "train.checkpoint_segment: of topology 'ancre', later steps read h_1, which is inside a segment of 2",
+        ),
         ("train", {"stages": 4}, "4 pipeline stages need as many blocks, the network has 3"),
         ("train", {"stages": 2, "compile": True}, "compile is not for pipelines; stages is 2"),
         ("train", {"warmup": 2}, "train.warmup: Input should be less than or equal to 1"),
@@ -133,7 +139,7 @@ def test_workers_that_cannot_share_a_trial_are_refused(train, workers, message):
 
 def test_what_only_new_trials_have_leaves_the_names_of_earlier_ones():
     """A trial's identity is the hash of its fields: one that is at its default, and was added later, is not written."""
-    added = {"sharding", "stages", "layerwise", "compile", "depths_every", "peak_flops"}
+    added = {"checkpoint_segment", "sharding", "stages", "layerwise", "compile", "depths_every", "peak_flops"}
     assert not added & set(small().model_dump()["train"])
     assert small(train={"compile": True}).cell != small().cell
 
