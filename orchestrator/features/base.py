@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -27,7 +27,7 @@ class Network(ABC):
 
     name: str
     hash: str  # of its weights and of how images go in: statistics of another hash are refused
-    published: ClassVar[bool] = False  # whether published numbers are of this network
+    published: bool = False  # whether published numbers are of this network
 
     @abstractmethod
     def features(self, x: NDArray[Any]) -> Features:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import InputError, did_you_mean, one_line
@@ -39,7 +40,7 @@ class Hub:
         for number in range(first, len(self._rows)):
             row = self._rows[number]
             where = f"{self.name} {self.split}, row {number}"
-            yield record(where, row[self.image], row[self.label], self.image, self.label)
+            yield record(where, _read(row[self.image], where), row[self.label], self.image, self.label)
 
     @cached_property
     def _rows(self) -> Any:
@@ -64,3 +65,13 @@ class Hub:
             if column not in rows.column_names:
                 raise InputError(f"{self.name}: no column {column!r}{did_you_mean(column, rows.column_names)}")
         return rows.cast_column(self.image, datasets.Image(decode=False))
+
+
+def _read(image: Any, where: str) -> Any:
+    """The image with its bytes; a dataset of picture files has only their paths."""
+    if not isinstance(image, dict) or image["bytes"] is not None:
+        return image
+    try:
+        return image | {"bytes": Path(image["path"]).read_bytes()}
+    except OSError as error:
+        raise InputError(f"{where}: {image['path']}: cannot be read: {error.strerror}") from error

@@ -109,7 +109,7 @@ def test_comparable_with_published_numbers_needs_their_network_and_count() -> No
     statistics = gather(Projection(), _made(0), np.arange(10))
     assert not comparable(Projection(), statistics)
     network = Projection()
-    network.published = True  # type: ignore[misc]
+    network.published = True
     assert not comparable(network, statistics)
     statistics.pool.count = 50_000
     assert comparable(network, statistics)
