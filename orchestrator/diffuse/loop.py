@@ -143,9 +143,8 @@ class Loop:
             names.TIME_LEARN: seconds,
         }
         if self.memory and self.memory.activations:
-            metrics |= self.memory.metrics() | {
-                f"{key}{names.ESTIMATED}": float(size) for key, size in self.estimated.items()
-            }
+            planned = {f"{key}{names.ESTIMATED}": float(size) for key, size in self.estimated.items()}
+            metrics |= self.memory.metrics() | planned
             self.memory = None
         progress.loss, progress.images, progress.seconds = 0.0, 0, 0.0
         return self._judged(metrics) if self._due(self.train.eval_every) else Row(progress.step, metrics)
