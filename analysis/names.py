@@ -63,6 +63,7 @@ MEMORY_PARAMETERS = "memory/parameters"  # bytes on one worker, as all of these,
 MEMORY_GRADIENTS = "memory/gradients"
 MEMORY_OPTIMIZER = "memory/optimizer"  # what the optimizer keeps
 MEMORY_ACTIVATIONS = "memory/activations"  # what a micro-batch's forward keeps for its backward
+MEMORY_AVERAGES = "memory/averages"  # moving averages of all parameters, of networks that keep some
 MEMORY_PEAK = "memory/peak"  # of the accelerator's allocator, or of the whole process
 MEMORY = (MEMORY_PARAMETERS, MEMORY_GRADIENTS, MEMORY_OPTIMIZER, MEMORY_ACTIVATIONS)
 ESTIMATED = "_estimated"  # behind the name of a metric: what the plan said of it
@@ -105,7 +106,7 @@ AXIS_METRIC = "spec/"  # in front of a numeric axis, so that MLflow can compare 
 # Which end of a metric is best, where neither the study nor the question says so.
 MODES: Mapping[str, Literal["min", "max"]] = {
     **dict.fromkeys((TRAIN_LOSS, VAL_PERPLEXITY, PERPLEXITY_GALORE_COMPAT, VAL_LOSS), "min"),
-    **dict.fromkeys((EVAL_FINAL_DISTANCE, CRITIC_LOSS, NAN_RESETS, *MEMORY, MEMORY_PEAK), "min"),
+    **dict.fromkeys((EVAL_FINAL_DISTANCE, CRITIC_LOSS, NAN_RESETS, *MEMORY, MEMORY_AVERAGES, MEMORY_PEAK), "min"),
     **dict.fromkeys((SLOWDOWN, SLOWDOWN_LOW, SLOWDOWN_HIGH, OVERHEAD_PARAMETERS), "min"),
     **dict.fromkeys((CASCADED_ACTIVATIONS, CASCADED_PEAK), "min"),
     **dict.fromkeys((EVAL_TIME_AT_GOAL, EVAL_SUCCESS_ANY, EVAL_SUCCESS_EASY, EVAL_SUCCESS_HARD), "max"),

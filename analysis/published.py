@@ -19,10 +19,17 @@ class Entry:
     label: str
     values: tuple[float | str, ...]  # one for each column; empty: the paper prints this row as a picture
     match: Mapping[str, Any]  # dotted paths of a trial spec and their values; empty: beside nothing of ours
+    under: str | None = None  # "guided": this row is about guided/fid where the column says val/fid
 
     def matches(self, spec: Mapping[str, Any]) -> bool:
         """Whether a configuration is what this row is to be read beside."""
         return bool(self.match) and holds(spec, self.match)
+
+    def metric(self, column: Column) -> str | None:
+        """Which of our metrics stands in this row of a column; None: the table's."""
+        if self.under is None or column.metric is None:
+            return column.metric
+        return f"{self.under}/{column.metric.rpartition('/')[2]}"
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Column:
     """What a column shows, and of which model."""
 
     head: str  # "" where the size says it all
-    size: str  # of `sizes`, or a name that is none of ours
+    size: str  # of `sizes`, or a name that is none of ours; "" where each row says which model it is of
     metric: str | None = None  # of ours; None: the table's
     unit: float = 1.0  # that a metric is shown in
 
@@ -67,7 +74,10 @@ def table(key: str) -> Table:
     if key not in tables:
         raise QueryError(f"no published table {key!r}{near(key, tables)}")
     held = read()[key]
-    rows = (Entry(row["label"], tuple(row.get("values", ())), row.get("match", {})) for row in held["rows"])
+    rows = (
+        Entry(row["label"], tuple(row.get("values", ())), row.get("match", {}), row.get("under"))
+        for row in held["rows"]
+    )
     columns = (Column("", column) if isinstance(column, str) else Column(**column) for column in held["columns"])
     compat = held.get("galore_compat", False)
     return Table(held["title"], held["source"], held["metric"], tuple(columns), tuple(rows), compat)
@@ -79,9 +89,9 @@ def preferred(spec: Mapping[str, Any]) -> bool:
 
 
 def is_size(size: str, spec: Mapping[str, Any]) -> bool:
-    """Whether a configuration is of the model of that name."""
+    """Whether a configuration is of the model of that name; without a name all are."""
     sizes = read()["sizes"]
-    return size in sizes and holds(spec, sizes[size])
+    return not size or (size in sizes and holds(spec, sizes[size]))
 
 
 def claims() -> dict[str, Claim]:

@@ -43,7 +43,7 @@ def _beside(facts: Facts, printed: published.Table) -> Html:
 
     sizes = {column.size for column in printed.columns if _of_size(facts, column.size)}
     for k, column in enumerate(printed.columns):
-        head = f"{column.size}{': ' if column.head else ''}{column.head}"
+        head = ": ".join(filter(None, (column.size, column.head)))
         if printed.printed:
             add(f"paper, {head}", [_theirs(entry, k) for entry in printed.rows])
         if column.size in sizes:
@@ -115,10 +115,11 @@ def _ours(
     )
     if not cells:
         return "not run"
-    if column.metric in (None, cells[0].metric):
+    metric = entry.metric(column)
+    if metric is None or metric == cells[0].metric:
         shown = _measured(cells[0])
     else:
-        found = [run.metrics[column.metric] for run in cells[0].counted if column.metric in run.metrics]
+        found = [run.metrics[metric] for run in cells[0].counted if metric in run.metrics]
         shown = number(fmean(found) / column.unit) if found else NONE
     compat = [run.metrics.get(names.PERPLEXITY_GALORE_COMPAT) for run in cells[0].counted if printed.galore_compat]
     known = [value for value in compat if value is not None]

@@ -144,7 +144,8 @@ class Loop:
         }
         if self.memory and self.memory.activations:
             planned = {f"{key}{names.ESTIMATED}": float(size) for key, size in self.estimated.items()}
-            metrics |= self.memory.metrics() | planned
+            averages = sum(average.nbytes for average in self.ema.averages.values())
+            metrics |= self.memory.metrics() | {names.MEMORY_AVERAGES: float(averages)} | planned
             self.memory = None
         progress.loss, progress.images, progress.seconds = 0.0, 0, 0.0
         return self._judged(metrics) if self._due(self.train.eval_every) else Row(progress.step, metrics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -29,6 +29,7 @@ PARTS = {
     names.MEMORY_GRADIENTS: "gradients",
     names.MEMORY_OPTIMIZER: "optimizer state",
     names.MEMORY_ACTIVATIONS: "activations",
+    names.MEMORY_AVERAGES: "moving averages",
 }
 UNITS = {"hours": 1, "minutes": 60, "seconds": 3600}  # and how many an hour has
 
@@ -149,12 +150,18 @@ def _unequal(plan: Plan) -> Iterator[str]:
 
 
 def _missing(plan: Plan) -> list[str]:
-    """Files that trials name and that do not exist: what is called path, and what ends in .json."""
+    """Files that trials name and that do not exist: what is called path or weights, and what ends in .json."""
     sections = {id(section): section for cell in plan.cells for section in vars(cell.trial).values()}
-    leaves = [item for section in sections.values() if isinstance(section, BaseModel) for item in vars(section).items()]
+    leaves = [item for section in sections.values() if isinstance(section, BaseModel) for item in _leaves(section)]
     named = {str(value) for key, value in leaves if isinstance(value, str | Path) and _names_file(key, str(value))}
     return sorted(shown_key(path) for path in named if existing(path) is None)
 
 
+def _leaves(section: BaseModel) -> Iterator[tuple[str, Any]]:
+    """The fields of a table and of tables inside it."""
+    for key, value in vars(section).items():
+        yield from _leaves(value) if isinstance(value, BaseModel) else [(key, value)]
+
+
 def _names_file(key: str, value: str) -> bool:
-    return key == "path" or value.endswith(".json")
+    return key in ("path", "weights") or value.endswith(".json")

@@ -40,8 +40,7 @@ class Spec(TrialSpec):
         names.TIME_LEARN,
         names.TIME_EVALUATE,
         names.MEMORY_PEAK,
-        *names.MEMORY,
-        *(name + names.ESTIMATED for name in names.MEMORY),
+        *(name + end for name in (*names.MEMORY, names.MEMORY_AVERAGES) for end in ("", names.ESTIMATED)),
     )
 
     @model_validator(mode="after")
@@ -65,14 +64,14 @@ class Spec(TrialSpec):
     def estimate(self) -> Estimate:
         """Parameters are exact; FLOPs are of training and of drawing images; memory and disk follow by formula."""
         model, train, memory = self.model, self.train, self._memory()
-        weights = memory[names.MEMORY_PARAMETERS]
+        kept = sum(memory[name] for name in (names.MEMORY_PARAMETERS, names.MEMORY_AVERAGES, names.MEMORY_OPTIMIZER))
         forward = model.flops_per_image() // 3
         return Estimate(
             params=model.num_params(),
             topology_params=model.num_coefficients(self.topology),
             flops=3 * forward * train.steps * train.batch + forward * self.evaluate.forwards * train.evaluations,
-            memory=sum(memory.values()) + weights,  # and the averages
-            disk=3 * (2 * weights + memory[names.MEMORY_OPTIMIZER]) if train.checkpoint_every else 0,  # last two, best
+            memory=sum(memory.values()),
+            disk=3 * kept if train.checkpoint_every else 0,  # the last two and the best
             memory_parts=memory,
         )
 
@@ -85,6 +84,7 @@ class Spec(TrialSpec):
         return {
             names.MEMORY_PARAMETERS: weights,
             names.MEMORY_GRADIENTS: weights,
+            names.MEMORY_AVERAGES: weights,
             names.MEMORY_OPTIMIZER: NUMBER * self.optim.state_numbers(shapes),
             names.MEMORY_ACTIVATIONS: (train.micro_batch or train.batch) * kept,
         }

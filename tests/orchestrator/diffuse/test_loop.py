@@ -136,7 +136,8 @@ def test_reports_come_when_due_and_the_last_step_evaluates(trial, run):
 def test_memory_is_what_the_plan_says(trial, run):
     spec = trial(train={"steps": 1})
     (row,) = run(spec)
-    for name in (names.MEMORY_PARAMETERS, names.MEMORY_GRADIENTS, names.MEMORY_OPTIMIZER):
+    whole = (names.MEMORY_PARAMETERS, names.MEMORY_GRADIENTS, names.MEMORY_OPTIMIZER, names.MEMORY_AVERAGES)
+    for name in whole:
         assert row.metrics[name + names.ESTIMATED] == pytest.approx(row.metrics[name], rel=0.01)
 
 
