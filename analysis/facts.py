@@ -16,7 +16,7 @@ from analysis.depths import Look, looks
 from analysis.intervals import Summary, summarize
 from analysis.queries import Topology
 from analysis.scaling import Scaling
-from analysis.store import Points, QueryError, Store, Study
+from analysis.store import Points, QueryError, Run, Store, Study
 from analysis.tasks import setting
 
 SHOWN_ARMS = 10  # in figures
@@ -37,7 +37,7 @@ class Drawn:
 
     curves: Mapping[str, Curve]  # by metric, over the seeds
     last: Mapping[str, Summary]  # the last value of each metric
-    seed: int  # of the run whose picture this is
+    run: Run  # whose picture this is: the first seed's
     picture: bytes | None  # PNG
 
 
@@ -179,13 +179,12 @@ def _drew(cell: Cell) -> bool:
 
 
 def _drawn(store: Store, cell: Cell) -> Drawn:
-    """The picture is the first seed's."""
     found = [metric for metric in names.DRAWN if all(metric in run.metrics for run in cell.counted)]
     averaged = {metric: average([*store.history(cell.counted, metric).values()]) for metric in found}
     return Drawn(
         curves={metric: curve for metric, curve in averaged.items() if curve},
         last={metric: summarize([run.metrics[metric] for run in cell.counted]) for metric in found},
-        seed=cell.counted[0].seed,
+        run=cell.counted[0],
         picture=store.samples(cell.counted[0]),
     )
 

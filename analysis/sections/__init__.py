@@ -12,6 +12,7 @@ from analysis.cells import COMPLETE, Arm, Cell, is_baseline
 from analysis.drawing import Series
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, interval, number
+from analysis.store import Run
 from analysis.tasks import deep
 
 DOT = "\N{MIDDLE DOT}"  # in a table: this arm has no such axis
@@ -26,6 +27,11 @@ def command(facts: Facts, question: str, *options: str) -> str:
 def export(facts: Facts, cell: Cell) -> str:
     """The command that writes one configuration as a study file."""
     return _line(["export"], [cell.cell], facts.home, [])
+
+
+def sampling(facts: Facts, run: Run) -> str:
+    """The command that draws more images with what a run has trained."""
+    return _line(["sample"], [run.id], facts.home, [])
 
 
 def again(studies: Sequence[Facts]) -> str:

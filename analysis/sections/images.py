@@ -7,7 +7,7 @@ from base64 import b64encode
 from analysis import names, plots_depth
 from analysis.facts import Drawn, Facts
 from analysis.page import NONE, Html, element, figure, join, number, table
-from analysis.sections import command, key, looks
+from analysis.sections import command, key, looks, sampling
 
 SHOWN = ("fid", "kid", names.ACCURACY)  # metrics that are drawn over steps
 
@@ -16,7 +16,7 @@ def images(facts: Facts) -> Html | None:
     """None where no run drew any."""
     if not facts.drawn:
         return None
-    pictures = [_picture(arm, drawn) for arm, drawn in facts.drawn.items() if drawn.picture]
+    pictures = [_picture(facts, arm, drawn) for arm, drawn in facts.drawn.items() if drawn.picture]
     explained = (
         f"Last values, mean ± standard deviation over seeds. {names.VAL}: drawn without guidance; {names.GUIDED}: with"
         " it. Distances are in the features of the network that the study names: they stand beside published ones only"
@@ -55,8 +55,9 @@ def _curves(facts: Facts) -> Html | None:
     return figure(picture, caption, asked)
 
 
-def _picture(arm: str, drawn: Drawn) -> Html:
+def _picture(facts: Facts, arm: str, drawn: Drawn) -> Html:
     content = b64encode(drawn.picture or b"").decode()
-    caption = f"{arm}, seed {drawn.seed}: images of the last evaluation, a row a class."
+    caption = f"{arm}, seed {drawn.run.seed}: images of the last evaluation, a row a class."
     shown = element("img", src=f"data:image/png;base64,{content}", alt=caption)
-    return element("figure", shown, element("figcaption", caption))
+    more = element("span", "More: ", element("code", sampling(facts, drawn.run)), class_="command")
+    return element("figure", shown, element("figcaption", element("span", caption), more))

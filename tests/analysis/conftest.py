@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import shutil
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +38,7 @@ class Trial:
     extra: Mapping[str, Any] = field(default_factory=dict)  # of its spec
     depths: Sequence[Mapping[str, Any]] = ()  # lines of depths.jsonl
     more: Mapping[str, float] = field(default_factory=dict)  # metrics with the same value in each row
+    picture: bytes | None = None  # PNG
 
     @property
     def cell(self) -> str:
@@ -188,6 +191,11 @@ class Recorder:
             self.client.log_text(run, json.dumps(document), names.TOPOLOGY_FILE)
         if trial.depths:
             self.client.log_text(run, "".join(f"{json.dumps(look)}\n" for look in trial.depths), names.DEPTHS_FILE)
+        if trial.picture is not None:
+            with TemporaryDirectory() as folder:
+                file = Path(folder) / names.SAMPLES_FILE
+                file.write_bytes(trial.picture)
+                self.client.log_artifact(run, str(file))
         if len(json.dumps(trial.spec(workload))) > names.SPEC_LIMIT:
             self.client.log_text(run, json.dumps(trial.spec(workload)), names.SPEC_FILE)
 
@@ -314,6 +322,30 @@ def _measured() -> list[Trial]:
     ]
 
 
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
+
+
+def _drawn() -> list[Trial]:
+    """Networks that drew images, with guidance and without; the judge of 50,000 is the published one."""
+    network = {"kind": "torch-fidelity"}
+    return [
+        Trial(
+            arm,
+            seed,
+            value + seed,
+            topology={"kind": kind},
+            picture=PIXEL,
+            more={"guided/fid": value / 2 + seed, "val/precision": 0.4, "guided/precision": 0.5},
+            extra={
+                "model": {"width": 384, "depth": 12, "patch": 2},
+                "evaluate": {"samples": 50_000, "features": network, "sampling": {"cfg": 1.5}},
+            },
+        )
+        for arm, kind, value in (("cascaded", "cascaded", 70.0), ("ancre", "ancre", 60.0))
+        for seed in range(2)
+    ]
+
+
 def rising(trial: Trial, share: float) -> float:
     """From 0 up to the last value."""
     return float(trial.value or 0.0) * share
@@ -335,6 +367,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
     recorder.study("deep", _deep(), metric=names.EVAL_TIME_AT_GOAL, workload="crl", tags=upwards, curve=rising)
     recorder.study("many", _many(), seeds=[0])
     recorder.study("measured", _measured(), seeds=[0, 1], tags={names.PUBLISHED: "table5"})
+    recorder.study(
+        "drawn", _drawn(), seeds=[0, 1], metric=names.VAL_FID, workload="dit", tags={names.PUBLISHED: "table3"}
+    )
     recorder.study("one-seed", [trial for trial in _small() if trial.seed == 0], seeds=[0])
     recorder.study("all-diverged", [Trial("a", seed, None, state=names.DIVERGED, cause="NaN") for seed in range(3)])
     recorder.study("all-nan", [Trial("a", seed, math.nan) for seed in range(3)])
@@ -353,4 +388,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
 @pytest.fixture(scope="session")
 def make() -> SimpleNamespace:
     """What tests build their own records from."""
-    return SimpleNamespace(Trial=Trial, Recorder=Recorder, snapshot=snapshot, random_p=random_p, hostile=HOSTILE)
+    return SimpleNamespace(
+        Trial=Trial, Recorder=Recorder, snapshot=snapshot, random_p=random_p, hostile=HOSTILE, pixel=PIXEL
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from analysis import queries
 from analysis.facts import gather
 from analysis.page import number
 from analysis.report import report
-from analysis.store import QueryError, open_store
+from analysis.store import QueryError, Run, open_store
 from orchestrator.cli import build_parser
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -69,6 +70,7 @@ EVERY = [
     "deep",
     "many",
     "measured",
+    "drawn",
     "one-seed",
     "all-diverged",
     "all-nan",
@@ -115,7 +117,8 @@ def test_each_figure_has_the_command_that_gives_its_numbers(every: tuple[str, Pa
     figures = sum(tag == "figure" for tag, _ in page.elements)
     queries_made = [shlex.split(code) for code in page.codes if code.startswith("ancre query")]
     assert figures >= 20
-    assert len(queries_made) >= figures
+    drawings = sum(code.startswith("ancre sample") for code in page.codes)
+    assert drawings == 2 and len(queries_made) >= figures - drawings
     for _, *words in [shlex.split(code) for code in page.codes if code.startswith("ancre ")]:
         build_parser().parse_args(words)  # exits where the command line has no such command
     for _, _, question, study, *options in queries_made:
@@ -123,6 +126,27 @@ def test_each_figure_has_the_command_that_gives_its_numbers(every: tuple[str, Pa
         assert study in EVERY
         assert options[-2:] in (["--format", "csv"], ["--format", "json"])
     assert "ancre report small mixed" in " ".join(page.codes)
+
+
+def test_drawn_images_are_shown_beside_how_good_they_are(store: Any, tmp_path: Path, make: Any) -> None:
+    """The picture of each arm's first seed, last values over seeds, and Table 3 beside them."""
+    _, page = written(store, tmp_path, "drawn")
+    said = page.text
+    pictures = [attributes for tag, attributes in page.elements if tag == "img"]
+    assert [b64decode((one["src"] or "").partition(",")[2]) for one in pictures] == [make.pixel] * 2
+    assert "cascaded, seed 0: images of the last evaluation, a row a class." in said
+    assert "guided/fid 35.50 ± 0.71 30.50 ± 0.71" in said
+    assert "DiT-S/2 69.4 70.50 ± 0.71 (n = 2) cascaded" in said
+    assert "DiT-S/2 + ANCRe, cfg = 1.5 42.99 30.50 ancre" in said  # with guidance, from guided/fid
+    assert "37.9 40.00 ancre" in said and "48.53 50.00 ancre" in said  # precision, in percent
+    assert "DiT-B/2 44.31 not run" in said
+    assert [code.split()[2] for code in page.codes if code.startswith("ancre sample")] == [
+        run.id for run in store_runs(store) if run.seed == 0
+    ]
+
+
+def store_runs(store: Any) -> list[Run]:
+    return list(open_store(store.uri).study("drawn").runs)
 
 
 def test_results_of_the_small_study(store: Any, tmp_path: Path) -> None:

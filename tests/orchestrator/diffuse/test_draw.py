@@ -69,7 +69,7 @@ def test_without_options_it_draws_every_class_as_the_trial_was_judged(home, trai
     assert main(["sample", trained.id[:8], "--home", str(home)]) == 0
     out = home / "samples" / f"{trained.id}.png"
     assert capsys.readouterr().out == f"{out}\n"
-    assert Image.open(out).size == (8 * SIDE - 2, 10 * SIDE - 2)
+    assert Image.open(io.BytesIO(out.read_bytes())).size == (8 * SIDE - 2, 10 * SIDE - 2)
 
 
 @pytest.mark.parametrize(
