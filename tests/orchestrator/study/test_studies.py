@@ -11,17 +11,26 @@ from orchestrator.study import study_file
 from orchestrator.study.plan import plan
 from orchestrator.study.spec import Study
 from orchestrator.workloads.base import Place
+from orchestrator.workloads.dit import Spec as Dit
 from orchestrator.workloads.llm import Spec as Llm
 
 PAPER = tuple(f"paper_table{number}" for number in (1, 2, 4, 5, 6, 7, 10))
 LLAMA = (*PAPER, "llama_60m_frozen", "llama_60m_lr_bracket", "llama_60m_temperature")
-SHIPPED = (*LLAMA, "demo", "demo_linear", "depth_scaling", "lnn_shortcuts_3layer", "lnn_shortcuts_4layer")
+DIT = ("dit_digits", "dit_temperature", "paper_table3")
+SHIPPED = (*LLAMA, *DIT, "demo", "demo_linear", "depth_scaling", "lnn_shortcuts_3layer", "lnn_shortcuts_4layer")
 # Table 8 and GaLore's setup: width -> steps, micro-batch, rate of AdamW, rate and rank of GaLore.
 TABLE_8 = {
     512: (10_000, 256, 5e-3, 1e-2, 128),
     768: (20_000, 128, 1e-3, 5e-2, 256),
     1024: (60_000, 64, 1e-3, 5e-2, 256),
     2048: (100_000, 16, 5e-4, 5e-3, 512),
+}
+
+
+# What makes a study at toy size smaller still.
+FEWER = {
+    "paper_table6": ["train.rounds=2"],
+    "paper_table3": ["train.steps=2", "evaluate.samples=20", "evaluate.sampling.steps=2"],
 }
 
 
@@ -114,11 +123,34 @@ def toy_command(name: str) -> list[str]:
     return command[2:]
 
 
-@pytest.mark.parametrize("name", PAPER)
+def test_table_3_is_trained_and_judged_as_in_appendix_e_4() -> None:
+    study = Study.read("paper_table3")
+    assert study.seeds == (42,)
+    for cell in plan(study).cells:
+        trial = cell.trial
+        assert isinstance(trial, Dit)
+        train, judged = trial.train, trial.evaluate
+        assert (train.steps, train.batch, train.precision) == (400_000, 256, "bf16-mixed")
+        assert (train.warmup, train.final_lr, train.clip, train.label_dropout) == (0.0, 1.0, 0.0, 0.1)
+        assert (train.ema, trial.optim.kind, trial.optim.lr, trial.optim.weight_decay) == (0.9999, "adamw", 1e-4, 0.0)
+        sampling = judged.sampling
+        assert (judged.samples, sampling.method, sampling.steps) == (50_000, "ddpm", 250)
+        assert (sampling.cfg, sampling.guidance_channels) == (1.5, 3)
+        assert trial.topology.kind == "cascaded" or trial.topology.temperature == 0.1
+        assert trial.model.num_params() in (32_865_056, 130_315_808)  # 33M and 130M of 2212.09748, Table 1
+    specs = [cell.trial.model_dump(mode="json") for cell in plan(study).cells]
+    rows = published.table("table3").rows
+    assert all(sum(row.matches(spec) for row in rows) == 2 for spec in specs)  # without guidance and with it
+    assert all(any(row.matches(spec) for spec in specs) for row in rows)
+    fewer = [{**spec, "evaluate": {**spec["evaluate"], "samples": 10_000}} for spec in specs]
+    assert not any(row.matches(spec) for row in rows for spec in fewer)  # their FID is another
+
+
+@pytest.mark.parametrize("name", [*PAPER, "paper_table3"])
 def test_it_runs_to_the_end_at_toy_size_as_its_comment_says(name: str, cache: Path, tmp_path: Path) -> None:
     """Every planned trial, with fewer steps still."""
     arguments = build_parser().parse_args(["start", *toy_command(name)])
-    fewer = ["train.rounds=2"] if name == "paper_table6" else ["train.steps=2", "train.eval_tokens=200"]
+    fewer = FEWER.get(name, ["train.steps=2", "train.eval_tokens=200"])
     study = Study.read(*arguments.study, [*arguments.set, *fewer], seeds=[0])
     made = plan(study)
     assert not [note for note in made.notes if "is not there yet" in note or "tuned equally" in note]
