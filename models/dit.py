@@ -54,8 +54,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
-        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, L, D) each
-        mixed = scaled_dot_product_attention(q, k, v)
+        split = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        mixed = scaled_dot_product_attention(*split)  # of q, k and v: (B, heads, L, D) each
         out: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, width))
         return out
 

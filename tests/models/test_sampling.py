@@ -76,6 +76,25 @@ def test_ddim_with_all_noise_is_ddpm_with_the_posterior_variance():
     torch.testing.assert_close(ddim_step(few, xt, t, predicted, 1.0, fresh), ancestral, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("step", [0, 1, 500, 999])
+def test_steps_are_those_of_diffusers(step):
+    from diffusers import DDIMScheduler, DDPMScheduler
+
+    linear_betas = {"beta_start": 1e-4, "beta_end": 2e-2, "beta_schedule": "linear", "clip_sample": False}
+    x, predicted, v = torch.randn(3, 1, 2, 4, 4).mul(torch.tensor([1.0, 1.0, 0.5]).view(3, 1, 1, 1, 1))
+    t, fresh = torch.tensor([step]), torch.randn(x.shape, generator=torch.Generator().manual_seed(3))
+    same = torch.Generator().manual_seed(3)
+    ddpm = DDPMScheduler(1000, variance_type="learned_range", **linear_betas)
+    theirs = ddpm.step(torch.cat((predicted, v), dim=1), step, x, generator=same).prev_sample
+    if step:  # diffusers' lower bound at t = 0 is a variance of 1e-20, where nothing is drawn
+        torch.testing.assert_close(ddpm_step(SCHEDULE, x, t, predicted, v, fresh), theirs, rtol=1e-4, atol=1e-4)
+    ddim = DDIMScheduler(1000, set_alpha_to_one=True, **linear_betas)
+    ddim.set_timesteps(1000)
+    for eta in (0.0, 0.7):
+        theirs = ddim.step(predicted, step, x, eta=eta, variance_noise=fresh).prev_sample
+        torch.testing.assert_close(ddim_step(SCHEDULE, x, t, predicted, eta, fresh), theirs, rtol=1e-4, atol=1e-4)
+
+
 MEAN, STD = 0.5, 0.2  # of the data N(MEAN, STD^2)
 
 
