@@ -115,7 +115,9 @@ class Statistics:
             classes = ClassSums(*(found[f"classes_{key}"] for key in ("count", "probability", "negentropy")))
             statistics = cls(str(found["network"]), pool, spatial, classes, found["numbers"], found["features"])
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{file}: no statistics of images ({error})") from error
+            raise InputError(
+                f"{file}: no statistics of images ({error}); delete it and they are gathered again"
+            ) from error
         statistics.check(network, str(file))
         return statistics
 

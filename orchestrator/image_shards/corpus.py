@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from orchestrator.errors import InputError
 from orchestrator.image_shards.folder import Manifest
 from orchestrator.images.base import Batch, Draws, Images, Numbers, from_uint8
 from orchestrator.shards.folder import check, read_as
+
+if TYPE_CHECKING:
+    from orchestrator.image_shards.vae import Vae
 
 OPEN = 400  # shards mapped at once: each keeps a file open
 
@@ -80,6 +83,12 @@ class Latents(Shards):
         if self.manifest.holds != "latents":
             raise InputError(f"images.path: {folder} holds {self.manifest.holds}, not latents")
         self.scale = scale
+
+    def check(self, vae: Vae, where: str) -> None:
+        """Raise InputError where these latents are not of that autoencoder; `where` is the user's choice of it."""
+        of = str(self.manifest.settings["vae_sha256"])
+        if of != vae.sha256:
+            raise InputError(f"{where}: is the autoencoder {vae.sha256[:12]}; the latents are of {of[:12]}")
 
     def read(self, numbers: Numbers, draws: Draws | None = None) -> Batch:
         rows = self.rows(numbers)  # (V, 2, C, H, W) each

@@ -67,8 +67,10 @@ def _cropped(image: Image, size: int) -> NDArray[np.uint8]:
 
     while min(image.size) >= 2 * size:
         image = image.resize((image.width // 2, image.height // 2), Resampling.BOX)
-    scale = size / min(image.size)
-    width, height = (max(size, round(side * scale)) for side in image.size)
-    pixels = np.asarray(image.resize((width, height), Resampling.BICUBIC))
-    top, left = (height - size) // 2, (width - size) // 2
-    return np.ascontiguousarray(pixels[top : top + size, left : left + size].transpose(2, 0, 1))
+    width, height = (max(size, round(side * size / min(image.size))) for side in image.size)
+    across, down = image.width / width, image.height / height
+    left, top = (width - size) // 2 * across, (height - size) // 2 * down
+    # Only the square is made: of a picture a million times as wide as high the whole would not fit in memory.
+    box = (left, top, left + size * across, top + size * down)
+    pixels = np.asarray(image.resize((size, size), Resampling.BICUBIC, box))
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))

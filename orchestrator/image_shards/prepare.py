@@ -109,7 +109,7 @@ class Preparation:
                     with closing(Progress(out, self.settings)) as progress:
                         self._run(out, progress)
                 (out / PROGRESS).unlink(missing_ok=True)
-                for left in out.glob("**/.*.npy"):  # of a shard that was being written
+                for left in (*out.glob(".*"), *out.glob("images/.*")):  # of a file that was being written
                     left.unlink()
             except OSError as error:
                 reason = error.strerror or str(error)

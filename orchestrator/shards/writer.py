@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 from numpy.typing import NDArray
 
 from orchestrator.shards.folder import File, Shard
@@ -67,7 +68,9 @@ def save(folder: Path, name: str, array: NDArray[Any]) -> File:
     path = folder / name
     scratch = path.with_name(f".{path.name}")
     with scratch.open("wb") as file:
-        np.save(file, array)
+        # np.save hands the file to C, whose last buffer a full disk cuts off without an error.
+        write_array_header_1_0(file, header_data_from_array_1_0(array))
+        file.write(np.ascontiguousarray(array).data)
         file.flush()
         os.fsync(file.fileno())
     with scratch.open("rb") as file:

@@ -44,6 +44,24 @@ def test_one_colour_stays_that_colour_at_any_size() -> None:
         assert decode(content, size).shape == (3, size, size)
 
 
+@pytest.mark.parametrize(("height", "width"), [(24, 32), (40, 31), (19, 90), (61, 20)])
+def test_it_is_the_middle_of_the_whole_picture_scaled(height: int, width: int) -> None:
+    image = Image.fromarray(pixels(3, height, width))
+    size = 14
+    while min(image.size) >= 2 * size:
+        image = image.resize((image.width // 2, image.height // 2), Image.Resampling.BOX)
+    across, down = (round(side * size / min(image.size)) for side in image.size)
+    whole = np.asarray(image.resize((across, down), Image.Resampling.BICUBIC)).astype(int)
+    top, left = (down - size) // 2, (across - size) // 2
+    middle = whole[top : top + size, left : left + size]
+    assert np.abs(decode(picture(3, height=height, width=width), size).transpose(1, 2, 0) - middle).max() <= 1
+
+
+def test_a_long_thin_picture_takes_no_more_memory_than_itself() -> None:
+    content = encoded(Image.new("RGB", (1_000_000, 1), (10, 200, 30)))
+    assert (decode(content, 256) == np.array([10, 200, 30])[:, None, None]).all()
+
+
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "CMYK", "1"])
 def test_other_modes_become_rgb(mode: str) -> None:
     image = Image.fromarray(pixels(1)).convert(mode)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -227,6 +228,28 @@ def test_bad_words_are_one_line(refused: Callable[..., str], pictures: Path, vae
     assert "give --tokenizer T for text, or --vae PATH for pictures" in refused(
         "data", "prepare", "x", "--out", str(out)
     )
+
+
+def test_latents_are_of_one_vae(vae: Path, prepared: Path, tmp_path: Path) -> None:
+    latents = Latents(prepared, tmp_path, 1)
+    latents.check(Vae(str(vae), "sample.vae"), "sample.vae")
+    with pytest.raises(InputError, match=r"^sample\.vae: is the autoencoder [0-9a-f]{12}; the latents are of [0-9a-f]"):
+        latents.check(Vae(str(saved(tmp_path / "other", seed=1)), "sample.vae"), "sample.vae")
+
+
+def test_a_full_disk_is_one_line_and_it_goes_on(
+    refused: Callable[..., str], pictures: Path, vae: Path, prepared: Path, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for the disk: shards of 7 are larger, labels and progress are not."""
+    ask = words(pictures, vae, tmp_path / "out", "--flips", "--shard-images", "7")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        assert "File too large; once that is mended, the same command goes on" in refused(*ask)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert cli.main(ask) == 0
+    assert content(tmp_path / "out") == content(prepared)
 
 
 def test_a_damaged_folder_is_named(prepared: Path, tmp_path: Path) -> None:
