@@ -99,7 +99,6 @@ def test_pairs_and_goals_have_the_probabilities_of_the_matrix(steps):
     assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
 
 
-@settings(deadline=None)
 @given(
     later=st.integers(0, 1000),
     gamma=st.sampled_from([0.5, 0.9, 0.99, 0.9999]),
