@@ -74,7 +74,7 @@ def _explained(printed: published.Table, sized: bool) -> str:
 
 GALORE = (
     "as GaLore's code reckons it, which the paper's numbers follow: from the sum of the batches' mean losses over their"
-    " number plus one, so it reads low."
+    " number plus one, so it reads low, and the lower the fewer batches there are."
 )
 
 
