@@ -115,15 +115,13 @@ def _ours(
     )
     if not cells:
         return "not run"
-    if column.metric in (None, cells[0].metric):
-        shown = _measured(cells[0])
-    else:
+    if column.metric not in (None, cells[0].metric):
         found = [run.metrics[column.metric] for run in cells[0].counted if column.metric in run.metrics]
-        shown = number(fmean(found) / column.unit) if found else NONE
+        return number(fmean(found) / column.unit) if found else NONE
     compat = [run.metrics.get(names.PERPLEXITY_GALORE_COMPAT) for run in cells[0].counted if printed.galore_compat]
     known = [value for value in compat if value is not None]
-    shown += f" [{number(fmean(known))}]" if known else ""
-    return join(shown, element("small", cells[0].arm))
+    brackets = f" [{number(fmean(known))}]" if known else ""
+    return join(_measured(cells[0]), brackets, element("small", cells[0].arm))
 
 
 def _measured(cell: Cell) -> str:
