@@ -11,25 +11,35 @@ from analysis.facts import Facts
 from analysis.page import NONE, Html, element, join, number, percent, size, table
 from analysis.sections import command
 
+SPEEDS = {names.TOKENS_PER_S: "tokens/s", names.IMAGES_PER_S: "images/s"}
+
 
 def memory(facts: Facts) -> Html | None:
     """None where no run measured its memory."""
     cells = [arm.best for arm in facts.shown if arm.best and _mean(arm.best, names.MEMORY_PARAMETERS) is not None]
     if not cells:
         return None
-    peaks = any(_mean(cell, names.MEMORY_PEAK) is not None for cell in cells)
-    more = [name for name in (names.MFU, names.SLOWDOWN) if any(_mean(cell, name) is not None for cell in cells)]
+    peaks = _any(cells, names.MEMORY_PEAK)
+    parts = [*names.MEMORY, *([names.MEMORY_AVERAGES] if _any(cells, names.MEMORY_AVERAGES) else [])]
+    speeds = [name for name in SPEEDS if _any(cells, name)]
+    more = [name for name in (names.MFU, names.SLOWDOWN) if _any(cells, name)]
     rows = [
         [
             cell.arm,
-            *(_beside(cell, name) for name in names.MEMORY),
+            *(_beside(cell, name) for name in parts),
             *([_size(_mean(cell, names.MEMORY_PEAK))] if peaks else []),
-            number(_mean(cell, names.TOKENS_PER_S)),
+            *(number(_mean(cell, name)) for name in speeds),
             *(_shown(cell, name) for name in more),
         ]
         for cell in cells
     ]
-    heads = ["arm", *map(_word, names.MEMORY), *(["peak"] if peaks else []), "tokens/s", *map(_word, more)]
+    heads = [
+        "arm",
+        *map(_word, parts),
+        *(["peak"] if peaks else []),
+        *(SPEEDS[name] for name in speeds),
+        *map(_word, more),
+    ]
     text = (
         "Measured on one worker in the first step after a start, under it the plan's estimate. Activations are what a"
         " micro-batch's forward keeps for its backward."
@@ -55,6 +65,10 @@ def _shown(cell: Cell, name: str) -> str:
 
 def _size(held: float | None) -> str:
     return NONE if held is None else size(held)
+
+
+def _any(cells: Sequence[Cell], name: str) -> bool:
+    return any(_mean(cell, name) is not None for cell in cells)
 
 
 def _mean(cell: Cell, name: str) -> float | None:

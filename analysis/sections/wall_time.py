@@ -8,6 +8,11 @@ from analysis.page import NONE, Html, figure, join, number, percent, table
 from analysis.sections import command, key
 
 HOUR = 3600.0  # seconds
+SPEEDS = {
+    names.ENV_STEPS_PER_S: "env steps/s",
+    names.GRAD_STEPS_PER_S: "gradient steps/s",
+    names.IMAGES_PER_S: "images/s",
+}
 
 
 def wall_time(facts: Facts) -> Html | None:
@@ -21,18 +26,18 @@ def wall_time(facts: Facts) -> Html | None:
     drawn = figure(
         Html(plots_depth.time_split(bars, key(facts, "time"))), caption, command(facts, "runs", "--format", "csv")
     )
+    speeds = [name for name in SPEEDS if any(name in run.metrics for cell, _ in rows for run in cell.counted)]
     parts = [name for name in names.TIMES if any(name in seconds for _, seconds in rows)]
     made = [
         [
             cell.arm,
             number(sum(seconds.values()) / HOUR, 3),
             *(percent(seconds.get(part, 0.0) / (sum(seconds.values()) or 1.0), 1) for part in parts),
-            _speed([run.metrics.get(names.ENV_STEPS_PER_S) for run in cell.counted]),
-            _speed([run.metrics.get(names.GRAD_STEPS_PER_S) for run in cell.counted]),
+            *(_speed([run.metrics.get(name) for run in cell.counted]) for name in speeds),
         ]
         for cell, seconds in rows
     ]
-    heads = ["arm", "hours", *map(_part, parts), "env steps/s", "gradient steps/s"]
+    heads = ["arm", "hours", *map(_part, parts), *(SPEEDS[name] for name in speeds)]
     return join(drawn, table(heads, made, range(1, len(heads))))
 
 

@@ -26,7 +26,7 @@ from orchestrator.images.base import Images
 from orchestrator.pretrain.checkpoint import Checkpoints
 from orchestrator.pretrain.diagnosis import first_bad
 from orchestrator.pretrain.loader import Ahead
-from orchestrator.pretrain.measure import Memory
+from orchestrator.pretrain.measure import Memory, peak_flops
 from orchestrator.pretrain.rate import rate
 from orchestrator.pretrain.replica import Replica
 from orchestrator.pretrain.sharded import Saver
@@ -54,6 +54,7 @@ class Loop:
         optimizer: of its network, at its peak rate.
         held_out: images that val/loss is measured on; there may be none.
         key: of the images, which a checkpoint must share.
+        flops: of training on one image.
         estimated: what the plan says of this trial's memory, to be reported beside what is measured.
     """
 
@@ -67,10 +68,12 @@ class Loop:
         judge: Judge,
         checkpoints: Checkpoints,
         key: str,
+        flops: float,
         estimated: Mapping[str, float],
     ) -> None:
         self.train, self.replica, self.optimizer = train, replica, optimizer
-        self.held_out, self.judge, self.key, self.estimated = held_out, judge, key, estimated
+        self.held_out, self.judge, self.key = held_out, judge, key
+        self.flops, self.estimated = flops, estimated
         self.network, self.workers = replica.network.network, replica.workers
         self.peaks = [group["lr"] for group in optimizer.param_groups]
         self.progress = Progress()
@@ -135,13 +138,16 @@ class Loop:
     def _report(self) -> Row:
         progress, workers = self.progress, self.workers
         seconds = sum(workers.all(progress.seconds)) / workers.count
+        speed = progress.images / seconds
         metrics = {
             names.TRAIN_LOSS: progress.loss / progress.images,
             "train/lr": self.peaks[0] * rate(progress.step - 1, self.train),
             "train/gradient_norm": progress.gradient_norm,
-            names.IMAGES_PER_S: progress.images / seconds,
+            names.IMAGES_PER_S: speed,
             names.TIME_LEARN: seconds,
         }
+        if peak := peak_flops(workers.device, None):
+            metrics[names.MFU] = speed * self.flops / (peak * workers.count)
         if self.memory and self.memory.activations:
             planned = {f"{key}{names.ESTIMATED}": float(size) for key, size in self.estimated.items()}
             averages = sum(average.nbytes for average in self.ema.averages.values())

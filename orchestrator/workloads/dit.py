@@ -37,6 +37,7 @@ class Spec(TrialSpec):
         "train/lr",
         "train/gradient_norm",
         names.IMAGES_PER_S,
+        names.MFU,
         names.TIME_LEARN,
         names.TIME_EVALUATE,
         names.MEMORY_PEAK,
@@ -134,6 +135,7 @@ class Spec(TrialSpec):
             Judge(self.evaluate, schedule, ready.features, ready.real, decode, workers, mixed=mixed),
             Checkpoints(place.folder / "checkpoints", self.model_dump(mode="json")),
             ready.key,
+            self.model.flops_per_image(),
             self.estimate().memory_parts,
         )
         yield from loop.rows()
