@@ -6,6 +6,7 @@ noise, and numbers do not depend on how many workers there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -71,12 +72,16 @@ class Judge:
     def __call__(self, network: Dit) -> Judged:
         """Of images drawn with the weights that the network has now. Every worker must call it.
 
+        Where they are not finite their FID is none either, and nothing else is told.
+
         Raises:
             InputError: too few images for a metric.
         """
         metrics: dict[str, float] = {}
         for scale in self.spec.scales:
             drawn = self._merged(self.workers.all(self._drawn(network, scale)))
+            if not np.isfinite(drawn.statistics.pool.scatter).all():
+                return Judged({names.VAL_FID: math.nan}, b"")
             found = compare(self.real, drawn.statistics) if self.workers.rank == 0 else {}
             found = self.workers.all(found)[0]
             if drawn.named:

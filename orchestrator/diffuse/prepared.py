@@ -22,7 +22,7 @@ class Prepared(NamedTuple):
     real: Statistics  # of the reference, in the eyes of `features`
 
 
-def prepare(images: ImageSpec, evaluate: EvalSpec, model: DitSpec, cache: Path, device: str = "cpu") -> Prepared:
+def prepare(images: ImageSpec, evaluate: EvalSpec, model: DitSpec, cache: Path, device: str) -> Prepared:
     """Open all, and make once what is not in the cache yet.
 
     Raises:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from models.sampling_spec import SamplingSpec
 from models.spec import Spec
+from orchestrator.image_metrics.inception import SPLIT
 from orchestrator.kinds import AnyFeatures, AnyImages
 
 
@@ -62,6 +63,12 @@ class EvalSpec(Spec):
     vae: str | None = Field(default=None, min_length=1)  # of latents: the folder or hub name of what decodes them
     per_class: int = Field(default=8, ge=1, le=64)  # images of a class in the picture
     batch: int = Field(default=128, ge=1)  # images drawn at once on one worker
+
+    @model_validator(mode="after")
+    def _check_splits(self) -> EvalSpec:
+        if self.samples % SPLIT == 1:
+            raise ValueError(f"samples {self.samples} leave 1 in the last {SPLIT}; {self.samples + 1} would do")
+        return self
 
     @property
     def scales(self) -> tuple[float, ...]:

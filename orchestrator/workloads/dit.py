@@ -95,8 +95,9 @@ class Spec(TrialSpec):
 
     def prepare(self, cache: Path) -> None:
         from orchestrator.diffuse.prepared import prepare
+        from orchestrator.pretrain.parallel import Workers
 
-        prepare(self.images, self.evaluate, self.model, cache)
+        prepare(self.images, self.evaluate, self.model, cache, str(Workers.here().device))
 
     def rows(self, place: Place) -> Iterator[Row]:
         import torch

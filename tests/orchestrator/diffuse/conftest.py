@@ -44,7 +44,8 @@ def trial() -> Callable[..., Spec]:
         }
         return Spec.model_validate(
             {name: section | sections.get(name, {}) for name, section in values.items()}
-            | {"topology": topology or {"kind": "ancre"}, "images": {"kind": "digits"}, "seed": seed}
+            | {"topology": topology or {"kind": "ancre"}, "images": sections.get("images", {"kind": "digits"})}
+            | {"seed": seed}
         )
 
     return make

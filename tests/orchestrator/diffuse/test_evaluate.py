@@ -21,7 +21,7 @@ def judged(trial, cache):
 
     def judge(replace, samples: int = 400):
         spec = trial(evaluate={"samples": samples, "sampling": {"steps": 1}, "batch": 50})
-        ready = prepare(spec.images, spec.evaluate, spec.model, cache)
+        ready = prepare(spec.images, spec.evaluate, spec.model, cache, "cpu")
         places = iter(np.arange(samples).reshape(-1, 50))
         found = Judge(
             spec.evaluate,
@@ -56,6 +56,11 @@ def test_real_images_are_recognised_and_near(judged):
 def test_images_of_the_wrong_class_are_not(judged):
     found, _ = judged(lambda numbers, split: of_their_class(numbers + 1, split))
     assert found.metrics[names.VAL + names.ACCURACY] <= 0.05
+
+
+def test_images_that_are_not_finite_have_no_fid(judged):
+    found, _ = judged(lambda numbers, _: np.full((50, 1, 8, 8), np.nan, np.float32))
+    assert found.metrics.keys() == {names.VAL_FID} and np.isnan(found.metrics[names.VAL_FID])
 
 
 def test_the_picture_has_a_row_a_class(judged):

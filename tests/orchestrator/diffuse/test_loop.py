@@ -175,6 +175,9 @@ def test_images_of_another_shape_are_refused_before_training(section, said, tria
         ({"evaluate": {"sampling": {"guidance_channels": 2}}}, "guidance_channels 2: the images have 1 channels"),
         ({"evaluate": {"samples": 7}}, "greater than or equal to 8"),
         ({"train": {"ema": 1.0}}, "less than 1"),
+        ({"evaluate": {"samples": 5001}}, "samples 5001 leave 1 in the last 5000; 5002 would do"),
+        ({"evaluate": {"vae": "vae"}}, "evaluate.vae: only images.kind 'latents' are decoded, not 'digits'"),
+        ({"images": {"kind": "latents", "path": "x"}}, "evaluate.vae: should name the autoencoder that decodes"),
     ],
 )
 def test_what_does_not_fit_is_refused_when_it_is_read(sections, said, trial):
