@@ -45,7 +45,11 @@ def _curves(facts: Facts) -> Html | None:
     panels = []
     for metric in names.DRAWN:
         lines = [(look[arm], drawn.curves[metric]) for arm, drawn in facts.drawn.items() if metric in drawn.curves]
-        if metric.endswith(SHOWN) and metric != facts.metric and any(len(curve.steps) > 1 for _, curve in lines):
+        if (
+            metric.rpartition("/")[2] in SHOWN
+            and metric != facts.metric
+            and any(len(curve.steps) > 1 for _, curve in lines)
+        ):
             panels.append((metric, lines))
     if not panels:
         return None
