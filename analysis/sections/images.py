@@ -43,13 +43,9 @@ def _curves(facts: Facts) -> Html | None:
     """Of the metrics that the study does not rank by: those were drawn before."""
     look = looks(facts)
     panels = []
-    for metric in names.DRAWN:
+    for metric in (under + name for under in (names.VAL, names.GUIDED) for name in SHOWN):
         lines = [(look[arm], drawn.curves[metric]) for arm, drawn in facts.drawn.items() if metric in drawn.curves]
-        if (
-            metric.rpartition("/")[2] in SHOWN
-            and metric != facts.metric
-            and any(len(curve.steps) > 1 for _, curve in lines)
-        ):
+        if metric != facts.metric and any(len(curve.steps) > 1 for _, curve in lines):
             panels.append((metric, lines))
     if not panels:
         return None
