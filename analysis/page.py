@@ -17,12 +17,15 @@ class Html(str):
     __slots__ = ()
 
 
+VOID = ("img",)  # elements that are not closed
+
+
 def element(name: str, *content: object, **attributes: str | None) -> Html:
     """An element with its content in order, None left out; an attribute is named as in HTML (class_, aria_label)."""
     named = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(held)}"' for key, held in attributes.items() if held is not None
     )
-    return Html(f"<{name}{named}>{join(*content)}</{name}>")
+    return Html(f"<{name}{named}>" if name in VOID else f"<{name}{named}>{join(*content)}</{name}>")
 
 
 def join(*content: object) -> Html:
