@@ -58,6 +58,11 @@ class Facts:
         return next((cell for cell in self.ranked if cell.summary.mean is not None), None)
 
     @property
+    def measures(self) -> bool:
+        """Whether its networks were timed and not trained: no curve and no topology of theirs says anything."""
+        return bool(self.metric and self.metric.startswith(names.OVERHEAD))
+
+    @property
     def learned(self) -> Topology | None:
         """The learned topology of the best arm that has one."""
         ranked = dict.fromkeys(cell.arm for cell in self.ranked if cell.arm in self.topologies)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Bar = tuple[float, float | None, float | None]  # mean, low, high
 COLUMNS = 3
+LEGEND = 5  # labels in a line
 MARKED = 32  # depths at which points are drawn; of more, lines alone
 PUBLISHED = "published"  # the label of grey points
 
@@ -208,9 +209,14 @@ def _label(places: Sequence[Axes], metric: str) -> None:
 
 
 def _key(figure: Figure, places: Sequence[Axes]) -> None:
-    """One legend for all panels."""
+    """One legend for all panels; the figure grows by its further lines."""
     found: dict[str, Any] = {}
     for axes in places:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    figure.legend(found.values(), found.keys(), loc="upper left", ncols=5, bbox_to_anchor=(0.05, 1.0), handlelength=2.8)
+    height, more = float(figure.get_size_inches()[1]), 0.2 * (math.ceil(len(found) / LEGEND) - 1)
+    figure.set_size_inches(WIDTH, height + more)
+    figure.subplots_adjust(bottom=0.5 / (height + more), top=1 - (0.52 + more) / (height + more))
+    figure.legend(
+        found.values(), found.keys(), loc="upper left", ncols=LEGEND, bbox_to_anchor=(0.05, 1.0), handlelength=2.8
+    )

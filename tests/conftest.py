@@ -15,10 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from envs.functional import Compiled, JaxBatch
 from envs.vector import GoalVectorEnv
 from orchestrator import kinds
+
+settings.register_profile("untimed", deadline=None)  # a busy machine fails no test
+settings.load_profile("untimed")
 
 NUM_ENVS = 32
 WORDS = ["a", "state", "leaves", "one", "block", "and", "every", "later", "step", "weighs", "it", "anew"]

@@ -16,6 +16,8 @@ from analysis.scaling import Scaling
 from analysis.sections.summary import saved
 from analysis.store import QueryError
 
+NOT_RUN = "not run"
+
 
 def paper(facts: Facts) -> Html | None:
     """None where the paper has nothing to set beside this study."""
@@ -50,31 +52,34 @@ def _beside(facts: Facts, printed: published.Table) -> Html:
             cells = _of_size(facts, column.size)
             add(f"ours, {head}", [_ours(entry, cells, column, printed) for entry in printed.rows])
     for column in () if sizes else _own_columns(printed):
-        head = f"ours, {_model(facts)}{': ' if column.head else ''}{column.head}"
-        add(head, [_ours(entry, facts.ranked, column, printed) for entry in printed.rows])
-    return join(element("p", _explained(printed, bool(sizes))), table(heads, rows, range(1, len(heads))))
+        values = [_ours(entry, facts.ranked, column, printed) for entry in printed.rows]
+        if column.metric is None or any(value not in (NONE, NOT_RUN) for value in values):
+            add(f"ours: {column.head}" if column.head else f"ours, {_model(facts)}", values)
+    explained = _explained(printed, None if sizes or not printed.columns else _model(facts))
+    return join(element("p", explained), table(heads, rows, range(1, len(heads))))
 
 
 def _own_columns(printed: published.Table) -> list[published.Column]:
     """What to show of models that the paper has not: each metric once."""
-    by_metric = {column.metric: column for column in printed.columns}
-    return [*by_metric.values()] or [published.Column("", "")]
+    several = {column.metric: column for column in printed.columns if column.metric}
+    return [*several.values()] or [published.Column("", "")]
 
 
-def _explained(printed: published.Table, sized: bool) -> str:
+def _explained(printed: published.Table, other: str | None) -> str:
+    """`other`: what ours are, where they are of no size that the paper has."""
     text = f"{printed.title} ({printed.source}). Ours is the best configuration that fits a row, under it its arm"
     text += "; of ANCRe the reading of the authors' code comes first, which keeps the inner residuals."
     if not printed.printed:
         text += " The paper prints this table as a picture: its text does not hold the numbers."
     elif any(not entry.values for entry in printed.rows):
         text += f" {NONE}: the paper prints these rows as a picture, its text does not hold the numbers."
-    text += "" if sized else " Model, text and length differ: compare the order, not the level."
+    text += f" Ours has another size ({other}): compare the order, not the level." if other else ""
     return text + (f" In brackets: ours {GALORE}" if printed.galore_compat else "")
 
 
 GALORE = (
     "as GaLore's code reckons it, which the paper's numbers follow: from the sum of the batches' mean losses over their"
-    " number plus one, so it reads low."
+    " number plus one, so it reads low, and the lower the fewer batches there are."
 )
 
 
@@ -114,16 +119,14 @@ def _ours(
         (cell for cell in ranked if entry.matches(cell.spec)), key=lambda one: not published.preferred(one.spec)
     )
     if not cells:
-        return "not run"
-    if column.metric in (None, cells[0].metric):
-        shown = _measured(cells[0])
-    else:
+        return NOT_RUN
+    if column.metric not in (None, cells[0].metric):
         found = [run.metrics[column.metric] for run in cells[0].counted if column.metric in run.metrics]
-        shown = number(fmean(found) / column.unit) if found else NONE
+        return number(fmean(found) / column.unit) if found else NONE
     compat = [run.metrics.get(names.PERPLEXITY_GALORE_COMPAT) for run in cells[0].counted if printed.galore_compat]
     known = [value for value in compat if value is not None]
-    shown += f" [{number(fmean(known))}]" if known else ""
-    return join(shown, element("small", cells[0].arm))
+    brackets = f" [{number(fmean(known))}]" if known else ""
+    return join(_measured(cells[0]), brackets, element("small", cells[0].arm))
 
 
 def _measured(cell: Cell) -> str:

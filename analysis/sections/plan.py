@@ -13,7 +13,8 @@ from analysis.tasks import deep
 
 
 def plan(facts: Facts, store: Store) -> Html:
-    axes = list(dict.fromkeys(axis for arm in facts.arms for axis in arm.brackets))
+    every = dict.fromkeys(axis for arm in facts.arms for axis in arm.brackets)
+    axes = [axis for axis in every if not _fixed(facts, axis)]
     rows = [
         [
             arm.arm,
@@ -33,6 +34,12 @@ def plan(facts: Facts, store: Store) -> Html:
     listing = element("details", element("summary", "The study file"), element("pre", text)) if text else None
     made = table(heads, rows, range(len(axes) + 1, len(axes) + 4))
     return join(element("p", seeds, _engine(text)), made, _fairness(facts), listing)
+
+
+def _fixed(facts: Facts, axis: str) -> bool:
+    """Whether all arms have one value of it, the same: what `--set` gives. The note below names it."""
+    held = [arm.brackets.get(axis) for arm in facts.arms]
+    return all(isinstance(one, list) and len(one) == 1 and one == held[0] for one in held) and len(held) > 1
 
 
 def _engine(text: str | None) -> str:

@@ -34,7 +34,8 @@ def _table(facts: Facts) -> Html:
     if not facts.ranked:
         return element("p", "No configuration has a recorded value.")
     shown = facts.ranked[:TOP]
-    axes = list(dict.fromkeys(axis for cell in shown for axis in cell.axes))
+    every = dict.fromkeys(axis for cell in shown for axis in cell.axes)
+    axes = [axis for axis in every if len({axis_value(cell, axis) for cell in facts.ranked}) > 1]
     rows = [
         [
             rank,

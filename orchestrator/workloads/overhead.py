@@ -114,7 +114,9 @@ class Spec(TrialSpec):
     def rows(self, place: Place) -> Iterator[Row]:
         import torch
 
+        from models.allocator import keep_freed_memory
         from orchestrator.pretrain.overhead import Measurement
 
         torch.set_num_threads(place.threads)
+        keep_freed_memory()
         yield from Measurement(self).rows()

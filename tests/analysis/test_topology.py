@@ -103,7 +103,7 @@ def test_only_trained_coefficients_count() -> None:
     assert agreement(np.stack([A, B]), np.zeros((4, 4), dtype=bool)).pearson is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(2, 4), st.integers(2, 6), st.integers(0, 2**32 - 1))
 def test_order_of_seeds_and_scale_do_not_matter(seeds: int, depth: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -164,7 +164,7 @@ def test_profile_takes_shares_of_free_weights_and_leaves_steps_without_any() -> 
     assert profile(np.zeros((1, 3, 3))).mean() is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 3), st.integers(2, 8), st.integers(0, 2**32 - 1))
 def test_profile_shares_sum_to_one(seeds: int, depth: int, seed: int) -> None:
     found = profile(logits(np.random.default_rng(seed), seeds, depth))

@@ -180,6 +180,7 @@ def test_it_learns(trial: TrialSpec, place: Place) -> None:
     assert values[-1] < values[0] if trial.default_mode == "min" else values[-1] > values[0]
 
 
+@pytest.mark.usefixtures("learns")
 def test_the_last_row_carries_every_topology(trial: TrialSpec, place: Place) -> None:
     topologies = rows(trial, place)[-1].topology
     assert topologies

@@ -55,7 +55,7 @@ def test_gradcheck(depth: int) -> None:
     assert torch.autograd.gradcheck(lambda x, *rest: fused(x, list(rest[:-1]), rest[-1]), inputs)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.sampled_from([(3,), (2, 2, 3), (70,)]), st.integers(0, 99), st.sampled_from([0.2, 1.0]))
 def test_equals_the_plain_sum(depth: int, shape: tuple[int, ...], seed: int, density: float) -> None:
     """Depths on both sides of every block size of the recursion."""

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch.nn.functional import layer_norm, linear
@@ -84,7 +84,6 @@ def test_networks_have_the_published_parameter_counts(task, depth):
     assert tuple(formula) == counts[depth]
 
 
-@settings(deadline=None)
 @given(
     spec=st.builds(
         ResnetSpec,

@@ -107,7 +107,7 @@ def drive(until: int | None = None, past: list[list[Any]] | None = None) -> list
     return history
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 25))
 def test_learning_sampler_resumes_as_if_it_had_not_stopped(until: int) -> None:
     assert drive(past=drive(until)) == drive()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
@@ -37,7 +37,6 @@ def one_lse(scores: list[float]) -> float:
     return most + math.log(sum(math.exp(score - most) for score in scores))
 
 
-@settings(deadline=None)
 @given(kind=st.sampled_from(ENERGIES), sizes=st.tuples(*[st.integers(1, 6)] * 3), seed=st.integers(0, 1000))
 def test_energies_and_logits_are_those_of_explicit_loops(kind, sizes, seed):
     phi, psi = pair(*sizes, seed)
@@ -47,7 +46,6 @@ def test_energies_and_logits_are_those_of_explicit_loops(kind, sizes, seed):
     torch.testing.assert_close(losses.energy(kind, phi[:both], psi[:both]), expected[:both, :both].diagonal())
 
 
-@settings(deadline=None)
 @given(
     kind=st.sampled_from(CONTRASTS),
     batch=st.integers(2, 7),

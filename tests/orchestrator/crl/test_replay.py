@@ -99,7 +99,6 @@ def test_pairs_and_goals_have_the_probabilities_of_the_matrix(steps):
     assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
 
 
-@settings(deadline=None)
 @given(
     later=st.integers(0, 1000),
     gamma=st.sampled_from([0.5, 0.9, 0.99, 0.9999]),
@@ -115,7 +114,7 @@ def test_the_goal_is_the_first_step_whose_cumulative_probability_reaches_u(later
     assert below - 1e-9 <= uniform <= reached + 1e-9
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     chunks=st.lists(st.integers(1, SLOTS), min_size=1, max_size=8),
     seed=st.integers(0, 50),
@@ -141,7 +140,7 @@ def test_whatever_is_added_what_is_drawn_is_live_whole_and_of_one_episode(chunks
     assert (time >= oldest).all() and (later < steps).all() and (later >= time).all() and (later - time < WINDOW).all()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(chunks=st.lists(st.integers(1, SLOTS), min_size=2, max_size=8), seed=st.integers(0, 20))
 def test_how_rows_are_cut_does_not_matter(chunks, seed):
     rows = history(sum(chunks) + WINDOW, ENVS, seed)

@@ -1,7 +1,7 @@
 """The published run's numbers, and that what does not fit is refused in one line."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -18,7 +18,6 @@ def test_defaults_are_the_published_run():
     assert AgentSpec() == AgentSpec(energy="norm", loss="forward", penalty=0.1, gamma=0.99, repr_dim=64)
 
 
-@settings(deadline=None)
 @given(
     env_steps=st.integers(1, 10**6),
     num_envs=st.integers(1, 300),

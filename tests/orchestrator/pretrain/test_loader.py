@@ -19,7 +19,7 @@ def stream(packing="concat") -> Stream:
     return Stream(TEXT, 8, packing, seed=2)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(1, 9), st.integers(1, 20), st.integers(0, 40), st.sampled_from(["concat", "none"]))
 def test_the_rows_of_all_workers_are_the_batch(count, batch, step, packing):
     batch = max(batch, count)

@@ -74,7 +74,7 @@ def test_none_by_hand():
     ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(corpora(), st.integers(1, 12), st.none() | st.integers(0, 99))
 def test_concat_predicts_every_token_once_from_the_one_before(source, length, seed):
     blocks = source.blocks.shard.size
@@ -90,7 +90,7 @@ def test_concat_predicts_every_token_once_from_the_one_before(source, length, se
         assert text[begin : begin + len(document)] == document
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(corpora(), st.integers(1, 12), st.integers(1, 60), PACKINGS)
 def test_a_limit_takes_no_more_windows_than_it_needs(source, length, tokens, packing):
     one_pass = Pass(source, length, packing)
@@ -102,7 +102,7 @@ def test_a_limit_takes_no_more_windows_than_it_needs(source, length, tokens, pac
     assert one_pass.first(None) == len(one_pass)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(corpora(), st.integers(1, 12), st.integers(0, 9))
 def test_each_pass_of_the_stream_has_every_document_or_token_once(source, length, seed):
     concat, none = (Stream(source, length, packing, seed) for packing in ("concat", "none"))
@@ -124,7 +124,7 @@ def test_passes_and_seeds_differ_in_their_order(packing):
     assert first.tolist() != other.windows(0, one.size).tolist()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(corpora(), st.integers(0, 100), st.integers(1, 50), PACKINGS)
 def test_a_batch_follows_from_its_number_alone(source, first, count, packing):
     straight = Stream(source, 4, packing, seed=1).windows(0, 150)[first : first + count]
