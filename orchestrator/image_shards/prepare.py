@@ -12,60 +12,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.errors import InputError
+from orchestrator.image_shards.collect import Collected, Encoder
 from orchestrator.image_shards.decode import Faulty, decode
-from orchestrator.image_shards.folder import Manifest, Shard, Skipped
+from orchestrator.image_shards.folder import Manifest, Skipped
 from orchestrator.image_shards.progress import PROGRESS, Progress
 from orchestrator.image_shards.sources import Record, Source
 from orchestrator.prepare.progress import refuse_other
 from orchestrator.shards import folder as shards
 from orchestrator.shards.hold import held
-from orchestrator.shards.writer import save
 
-BATCH = 32  # images that are encoded at once; another number may change the last bits
 AHEAD = 64  # pictures that are read before they are used
 EVERY = 5.0  # seconds between lines that say how far it is
 
 IfFaulty = Literal["refuse", "skip"]
-
-
-class Encoder(Protocol):
-    """What is kept of pixels."""
-
-    @property
-    def holds(self) -> Literal["pixels", "latents"]: ...
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of one image."""
-
-    @property
-    def size(self) -> int:
-        """Side of the pixels, which are square."""
-
-    @property
-    def flips(self) -> bool:
-        """Whether mirror images are encoded too."""
-
-    def encode(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
-        """Of pixels, (N, 3, size, size): as the folder's arrays hold them, (N, ..)."""
-
-
-class PixelEncoder:
-    """The pixels as they are."""
-
-    holds: Literal["pixels"] = "pixels"
-    flips = False
-
-    def __init__(self, size: int) -> None:
-        self.size, self.shape = size, (3, size, size)
-
-    def encode(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
-        return pixels
 
 
 class Preparation:
@@ -147,7 +112,7 @@ class Preparation:
         """What is left of the source."""
         said = began = time.monotonic()
         first = progress.records
-        shard, skipped = _Shard(self.encoder), list[Skipped]()
+        shard, skipped = Collected(self.encoder), list[Skipped]()
         number = first
         for number, (record, picture) in zip(count(first + 1), self._decoded(first, pool), strict=False):
             if isinstance(picture, Faulty):
@@ -158,7 +123,7 @@ class Preparation:
                 shard.add(picture, record.label)
             if len(shard.labels) == self.shard:
                 progress.commit(number, shard.write(out, len(progress.shards)), skipped, shard.classes)
-                shard, skipped = _Shard(self.encoder), []
+                shard, skipped = Collected(self.encoder), []
             if time.monotonic() - said >= EVERY:
                 said = time.monotonic()
                 print(f"{number:,} pictures; {(number - first) / (said - began):.1f} a second", flush=True)
@@ -182,39 +147,6 @@ class Preparation:
     def _shown(self, skipped: list[Skipped]) -> str:
         more = f" and {len(skipped) - 5} more, named in manifest.json" if len(skipped) > 5 else ""
         return "; ".join(f"{picture.name}: {picture.fault}" for picture in skipped[:5]) + more
-
-
-class _Shard:
-    """Images of the shard that is collected."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-        self.pixels: list[NDArray[np.uint8]] = []  # that are not encoded yet
-        self.arrays: list[NDArray[Any]] = []
-        self.labels: list[int] = []
-
-    def add(self, pixels: NDArray[np.uint8], label: int) -> None:
-        self.pixels.append(pixels)
-        self.labels.append(label)
-        if len(self.pixels) == BATCH:
-            self._encode()
-
-    def write(self, out: Path, number: int) -> Shard:
-        if self.pixels:
-            self._encode()
-        return Shard(
-            arrays_file=save(out, f"images/{number:05d}.arrays.npy", np.concatenate(self.arrays)),
-            labels_file=save(out, f"images/{number:05d}.labels.npy", np.array(self.labels, np.int64)),
-            images=len(self.labels),
-        )
-
-    @property
-    def classes(self) -> int:
-        return 1 + max(self.labels, default=-1)
-
-    def _encode(self) -> None:
-        self.arrays.append(self.encoder.encode(np.stack(self.pixels)))
-        self.pixels = []
 
 
 def _attempt(content: bytes, size: int) -> NDArray[np.uint8] | Faulty:

@@ -35,8 +35,9 @@ class PictureSpec(ImageSpec):
         return sha256(f"{self.pictures().fingerprint()} {self.image_size} {self.faulty}".encode()).hexdigest()
 
     def images(self, cache: Path) -> Images:
+        from orchestrator.image_shards.collect import PixelEncoder
         from orchestrator.image_shards.corpus import Pixels
-        from orchestrator.image_shards.prepare import PixelEncoder, Preparation
+        from orchestrator.image_shards.prepare import Preparation
 
         source = self.pictures()
         files = source.fingerprint()
