@@ -102,4 +102,4 @@ def _replicas(train: TrainSpec, workers: int) -> int:
 
 def _sequences(train: TrainSpec, workers: int) -> int:
     """Of a micro-batch."""
-    return train.micro_batch or -(-train.batch // _replicas(train, workers))
+    return train.at_once(_replicas(train, workers))

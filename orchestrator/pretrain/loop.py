@@ -84,7 +84,7 @@ class Loop:
         self.depths = Depths(spread.network) if train.depths_every and isinstance(spread.network, Llama) else None
         self.memory: Memory | None = Memory(spread.network, optimizer, workers.device)  # until it has been reported
         replicas = spread.replicas
-        self.size = train.micro_batch or replicas.most(train.batch)  # sequences of a micro-batch
+        self.size = train.at_once(replicas.count)  # sequences of a micro-batch
         self.loader = Loader(stream, train.batch, replicas.rank, replicas.count)
 
     def rows(self) -> Iterator[Row]:

@@ -32,7 +32,7 @@ class TrainSpec(Spec):
 
     steps: int = Field(ge=1)
     batch: int = Field(ge=1)  # sequences a step, over all workers
-    micro_batch: int | None = Field(default=None, ge=1)  # sequences at once on one worker; none: its whole share
+    micro_batch: int | None = Field(default=None, ge=1)  # sequences at once on one worker, at most; none: its share
     warmup: float = Field(default=0.1, ge=0, le=1)  # fraction of the steps in which the rate rises to its peak
     final_lr: float = Field(default=0.1, ge=0, le=1)  # rate of the last step, as a fraction of the peak
     # bf16-mixed: float32 weights, bfloat16 products. pure-bf16: weights, gradients and moments in bfloat16.
@@ -79,7 +79,18 @@ class TrainSpec(Spec):
             raise ValueError(f"should be 1 where train.layerwise steps before workers share gradients, got {workers}")
         if workers > self.batch:
             raise ValueError(f"should be at most train.batch {self.batch}, got {workers}")
-        if self.batch % (workers * (self.micro_batch or 1)):
-            each = f" of micro_batch {self.micro_batch}" if self.micro_batch else ""
-            near = max(n for n in range(1, workers + 1) if self.batch % (n * (self.micro_batch or 1)) == 0)
-            raise ValueError(f"train.batch {self.batch} is not a multiple of {workers} workers{each}; {near} would do")
+        if self.batch % workers:
+            near = max(n for n in range(1, workers) if self.batch % n == 0)
+            raise ValueError(f"train.batch {self.batch} is not a multiple of {workers} workers; {near} would do")
+        share = self.batch // workers
+        if share % self.at_once(workers):
+            near = max(n for n in range(1, share) if share % n == 0 and n <= self.at_once(workers))
+            raise ValueError(
+                f"train.micro_batch {self.micro_batch} does not divide the {share} sequences of each of {workers} "
+                f"workers; {near} does"
+            )
+
+    def at_once(self, replicas: int) -> int:
+        """Sequences of a micro-batch where so many share a batch: what each has, or `micro_batch` of it."""
+        share = -(-self.batch // replicas)
+        return min(self.micro_batch or share, share)

@@ -25,7 +25,7 @@ def spread(network: Llama, train: TrainSpec, length: int, workers: Workers) -> S
     if train.stages > 1:
         from orchestrator.pretrain.pipeline import Pipeline
 
-        rows = train.micro_batch or workers.most(train.batch * train.stages)
+        rows = train.at_once(max(1, workers.count // train.stages))
         return Pipeline(network, workers, train.stages, rows=rows, length=length, mixed=mixed)
     network.to(workers.device)
     if train.compile:

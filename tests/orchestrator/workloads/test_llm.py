@@ -123,9 +123,9 @@ def test_a_wrong_trial_is_refused_in_one_line(section, values, message):
     [
         ({"batch": 8}, 3, "train.batch 8 is not a multiple of 3 workers; 2 would do"),
         (
-            {"batch": 8, "micro_batch": 4},
-            4,
-            "train.batch 8 is not a multiple of 4 workers of micro_batch 4; 2 would do",
+            {"batch": 12, "micro_batch": 4},
+            2,
+            "train.micro_batch 4 does not divide the 6 sequences of each of 2 workers; 3 does",
         ),
         ({"batch": 8}, 9, "should be at most train.batch 8, got 9"),
         ({"stages": 2}, 3, "should be a multiple of train.stages, 2, got 3"),
@@ -135,6 +135,14 @@ def test_a_wrong_trial_is_refused_in_one_line(section, values, message):
 def test_workers_that_cannot_share_a_trial_are_refused(train, workers, message):
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         small(train=train).check_workers(workers)
+
+
+def test_a_micro_batch_is_no_more_than_a_worker_has():
+    """So that one study file serves any number of workers that divide its batch."""
+    train = small(train={"batch": 512, "micro_batch": 256}).train
+    assert [train.at_once(workers) for workers in (1, 2, 4, 8)] == [256, 256, 128, 64]
+    for workers in (1, 2, 4, 8):
+        train.check_workers(workers)
 
 
 def test_what_only_new_trials_have_leaves_the_names_of_earlier_ones():
