@@ -7,7 +7,7 @@ noise, and numbers do not depend on how many workers there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -79,7 +79,7 @@ class Judge:
         """
         metrics: dict[str, float] = {}
         for scale in self.spec.scales:
-            drawn = self._merged(self.workers.all(self._drawn(network, scale)))
+            drawn = _merged(self.workers.all(self._drawn(network, scale)))
             if not np.isfinite(drawn.statistics.pool.scatter).all():
                 return Judged({names.VAL_FID: math.nan}, b"")
             found = compare(self.real, drawn.statistics) if self.workers.rank == 0 else {}
@@ -93,7 +93,7 @@ class Judge:
     def _drawn(self, network: Dit, scale: float) -> Drawn:
         """This worker's share: every so many-th image."""
         own = np.arange(self.workers.rank, self.spec.samples, self.workers.count)
-        return self._merged([self._part(network, scale, some) for some in _batches(own, self.spec.batch)])
+        return _merged(self._part(network, scale, some) for some in _batches(own, self.spec.batch))
 
     def _part(self, network: Dit, scale: float, numbers: Numbers) -> Drawn:
         classes = network.spec.num_classes
@@ -112,11 +112,6 @@ class Judge:
             {int(n): image for n, image in zip(numbers, pixels, strict=True) if n in shown},
         )
 
-    def _merged(self, parts: list[Drawn]) -> Drawn:
-        shown = {number: image for part in parts for number, image in part.shown.items()}
-        statistics = Statistics.merged(part.statistics for part in parts)
-        return Drawn(statistics, sum(part.right for part in parts), sum(part.named for part in parts), shown)
-
     def _shown(self, classes: int) -> Numbers:
         """The images in the picture by number, (rows, columns): of up to MOST_CLASSES classes, evenly spaced."""
         rows = np.linspace(0, classes - 1, min(classes, MOST_CLASSES)).round().astype(np.int64)
@@ -126,6 +121,21 @@ class Judge:
 
     def _sheet(self, shown: Kept, classes: int) -> NDArray[np.float32]:
         return np.stack([np.stack([shown[int(number)] for number in row]) for row in self._shown(classes)])
+
+
+def _merged(parts: Iterable[Drawn]) -> Drawn:
+    """Of all parts, which are read one by one: each has covariances of as many numbers as features squared."""
+    right, named, shown = 0, 0, Kept()
+
+    def statistics() -> Iterator[Statistics]:
+        nonlocal right, named
+        for part in parts:
+            right, named = right + part.right, named + part.named
+            shown.update(part.shown)
+            yield part.statistics
+
+    merged = Statistics.merged(statistics())
+    return Drawn(merged, right, named, shown)
 
 
 def _batches(numbers: Numbers, size: int) -> Iterator[Numbers]:

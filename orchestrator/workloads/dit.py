@@ -92,6 +92,8 @@ class Spec(TrialSpec):
 
     def check_workers(self, workers: int) -> None:
         self.train.check_workers(workers)
+        if workers > self.evaluate.samples:
+            raise ValueError(f"should be at most evaluate.samples {self.evaluate.samples}, got {workers}")
 
     def prepare(self, cache: Path) -> None:
         from orchestrator.diffuse.prepared import prepare
