@@ -17,6 +17,8 @@ from models.optim.base import OptimSpec
 from models.topology.base import TopologySpec
 from orchestrator.data.base import DataSpec
 from orchestrator.errors import InputError, did_you_mean, one_line
+from orchestrator.features.base import FeatureSpec
+from orchestrator.images.base import ImageSpec
 from orchestrator.workloads.base import TrialSpec
 
 
@@ -33,6 +35,8 @@ FAMILIES = {
     "topology": Family("models.topology", TopologySpec),
     "optim": Family("models.optim", OptimSpec, ("base", "layerwise", "paired", "parts", "projected", "rounding")),
     "data": Family("orchestrator.data", DataSpec),
+    "images": Family("orchestrator.images", ImageSpec),
+    "features": Family("orchestrator.features", FeatureSpec),
     "env": Family("envs", GoalEnvSpec, ("base", "functional", "host", "maze", "vector")),
 }
 
@@ -98,4 +102,6 @@ def summary(family: str, kind: str) -> str:
 AnyTopology = Annotated[SerializeAsAny[TopologySpec], BeforeValidator(partial(parse, "topology"))]
 AnyOptim = Annotated[SerializeAsAny[OptimSpec], BeforeValidator(partial(parse, "optim"))]
 AnyData = Annotated[SerializeAsAny[DataSpec], BeforeValidator(partial(parse, "data"))]
+AnyImages = Annotated[SerializeAsAny[ImageSpec], BeforeValidator(partial(parse, "images"))]
+AnyFeatures = Annotated[SerializeAsAny[FeatureSpec], BeforeValidator(partial(parse, "features"))]
 AnyEnv = Annotated[SerializeAsAny[GoalEnvSpec], BeforeValidator(partial(parse, "env"))]

@@ -7,10 +7,8 @@ byte of the folder follows from the source, the tokenizer and the settings alone
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
@@ -28,6 +26,7 @@ from orchestrator.prepare.watch import Watch
 from orchestrator.record import jsonl
 from orchestrator.shards import folder as shards
 from orchestrator.shards.encoder import Encoder
+from orchestrator.shards.hold import held
 from orchestrator.shards.writer import Writer
 
 BATCH = 2**17  # characters of one task of a process: some 50 ms
@@ -39,7 +38,7 @@ def prepare(settings: Settings, out: Path, workers: int) -> shards.Manifest:
     Raises:
         InputError: the source, the tokenizer or the folder cannot be used, or the folder is of other settings.
     """
-    with _held(out):
+    with held(out, {shards.MANIFEST, PROGRESS, shards.TOKENIZER}, f"--out {out}"):
         try:
             if (out / shards.MANIFEST).exists():
                 refuse_other(out, shards.read(out).source, settings.model_dump(mode="json"))
@@ -56,26 +55,6 @@ def prepare(settings: Settings, out: Path, workers: int) -> shards.Manifest:
             reason = error.strerror or str(error)
             raise InputError(f"--out {out}: {reason}; once that is mended, the same command goes on") from error
     return shards.read(out)
-
-
-@contextmanager
-def _held(out: Path) -> Iterator[None]:
-    """The folder, made where it is not there, for this process alone."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out, os.O_RDONLY)
-        inside = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    except (OSError, ValueError) as error:
-        raise InputError(f"--out {out}: {getattr(error, 'strerror', error)}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if inside and not inside & {shards.MANIFEST, PROGRESS, shards.TOKENIZER}:
-            raise InputError(f"--out {out}: holds something else; give a new or an empty folder")
-        yield
-    except BlockingIOError:
-        raise InputError(f"--out {out}: another `ancre data prepare` is at it") from None
-    finally:
-        os.close(handle)
 
 
 def _refuse_changed_tokenizer(settings: Settings, out: Path) -> None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+from abc import abstractmethod
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -34,7 +35,7 @@ SIDES = ("train", "validation")
 class File(Spec):
     """One file of the folder. The pattern keeps a stranger's manifest from naming files outside of it."""
 
-    name: str = Field(pattern=r"^(train|validation)/[0-9]{5,}\.(tokens|starts)\.npy$")
+    name: str = Field(pattern=r"^(train|validation|images)/[0-9]{5,}\.(tokens|starts|arrays|labels)\.npy$")
     bytes: int
     sha256: str
 
@@ -72,8 +73,23 @@ class Side(Spec):
         return cls(documents=totals[0], tokens=totals[1], shards=tuple(shards))
 
 
-class Manifest(Spec):
-    """What a folder holds."""
+class Contents(Spec):
+    """What any folder of shards says of itself; `format` is the default of its own."""
+
+    format: Any
+
+    @property
+    def checksum(self) -> str:
+        return sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    @abstractmethod
+    def files(self) -> list[File]:
+        """All files but the manifest that were written by whole shards."""
+
+
+class Manifest(Contents):
+    """What a folder of text holds."""
 
     format: Literal[1] = 1
     tokenizer: str  # as it was given
@@ -85,30 +101,36 @@ class Manifest(Spec):
     validation: Side
 
     @property
-    def checksum(self) -> str:
-        return sha256(self.model_dump_json().encode()).hexdigest()
-
-    @property
     def files(self) -> list[File]:
         return [file for side in (self.train, self.validation) for shard in side.shards for file in shard.files]
 
 
-def write(folder: Path, manifest: Manifest) -> None:
+AnyContents = TypeVar("AnyContents", bound=Contents)
+
+
+def write(folder: Path, manifest: Contents) -> None:
     content = {"checksum": manifest.checksum} | manifest.model_dump(mode="json")
     replace(folder / MANIFEST, json.dumps(content).encode() + b"\n")
 
 
 def read(folder: Path) -> Manifest:
+    """What a folder of text holds. Raises InputError as `read_as`."""
+    return read_as(Manifest, folder)
+
+
+def read_as(form: type[AnyContents], folder: Path) -> AnyContents:
     """What a folder holds, by its manifest.
 
     Raises:
-        InputError: no manifest, or one that is not as it was written.
+        InputError: no manifest, one of something else, or one that is not as it was written.
     """
     path = folder / MANIFEST
     try:
         content = json.loads(path.read_bytes())
         written = content.pop("checksum")
-        manifest = Manifest.model_validate(content)
+        if (found := content.get("format")) != (wanted := form.model_fields["format"].default):
+            raise InputError(f"{path}: of the format {found!r}; wanted is {wanted!r}: {folder} holds something else")
+        manifest = form.model_validate(content)
     except FileNotFoundError:
         raise InputError(
             f"{folder}: no {MANIFEST} in it: not a folder of shards, or one that `ancre data prepare` has not finished"
@@ -127,7 +149,7 @@ def read(folder: Path) -> Manifest:
     return manifest
 
 
-def check(folder: Path, manifest: Manifest, cache: Path) -> None:
+def check(folder: Path, manifest: Contents, cache: Path) -> None:
     """That every file is as it was written: its size always; its hash once, and again where it was touched.
 
     Args:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 from numpy.typing import NDArray
 
 from orchestrator.shards.folder import File, Shard
@@ -44,8 +45,8 @@ class Writer:
         starts = np.concatenate([[0], np.cumsum(np.concatenate(self.lengths))]).astype(np.int64)
         name = f"{self.side}/{self.number:05d}"
         shard = Shard(
-            tokens_file=self._save(f"{name}.tokens.npy", np.concatenate(self.tokens)),
-            starts_file=self._save(f"{name}.starts.npy", starts),
+            tokens_file=save(self.folder, f"{name}.tokens.npy", np.concatenate(self.tokens)),
+            starts_file=save(self.folder, f"{name}.starts.npy", starts),
             documents=starts.size - 1,
             tokens=int(starts[-1]),
             blocks=tuple(self._blocks(starts)),
@@ -61,14 +62,18 @@ class Writer:
             first = last
         return blocks
 
-    def _save(self, name: str, array: NDArray[Any]) -> File:
-        path = self.folder / name
-        scratch = path.with_name(f".{path.name}")
-        with scratch.open("wb") as file:
-            np.save(file, array)
-            file.flush()
-            os.fsync(file.fileno())
-        with scratch.open("rb") as file:
-            digest = file_digest(file, "sha256").hexdigest()
-        scratch.rename(path)
-        return File(name=name, bytes=path.stat().st_size, sha256=digest)
+
+def save(folder: Path, name: str, array: NDArray[Any]) -> File:
+    """Write one file of a folder of shards."""
+    path = folder / name
+    scratch = path.with_name(f".{path.name}")
+    with scratch.open("wb") as file:
+        # np.save hands the file to C, whose last buffer a full disk cuts off without an error.
+        write_array_header_1_0(file, header_data_from_array_1_0(array))
+        file.write(np.ascontiguousarray(array).data)
+        file.flush()
+        os.fsync(file.fileno())
+    with scratch.open("rb") as file:
+        digest = file_digest(file, "sha256").hexdigest()
+    scratch.rename(path)
+    return File(name=name, bytes=path.stat().st_size, sha256=digest)

@@ -303,7 +303,7 @@ def test_bad_sources_and_folders(tokenizer, tmp_path, refused):
     assert "1 documents to train on and 0 held out: give more, another --val-fraction than 0.005, or --val" in said
 
 
-@pytest.mark.parametrize("words", [(), ("prepare",), ("prepare", "x", "--out", "y"), ("prepares",)])
+@pytest.mark.parametrize("words", [(), ("prepare",), ("prepare", "x", "--tokenizer", "y"), ("prepares",)])
 def test_missing_words_are_one_line(words, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(("data", *words))

@@ -98,11 +98,16 @@ MANIFESTS = {
     "a list": lambda folder: (folder / "manifest.json").write_text("[1]"),
     "nested": lambda folder: (folder / "manifest.json").write_text("[" * 100_000),
     "another end": change(end=7),
-    "a later format": change(format=2),
     "another type": change(train=7),
     "no checksum": lambda folder: (folder / "manifest.json").write_text("{}"),
     "a file elsewhere": other_name,
 }
+
+
+def test_a_folder_of_something_else_is_not_called_damaged(folder):
+    change(format="images 1")(folder)
+    with pytest.raises(InputError, match=r"of the format 'images 1'; wanted is 1: .* holds something else$"):
+        shards.read(folder)
 
 
 @pytest.mark.parametrize("damage", MANIFESTS.values(), ids=MANIFESTS)
