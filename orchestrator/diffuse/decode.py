@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from orchestrator.errors import InputError
 from orchestrator.images.base import Images, ImageSpec, Subset
 from orchestrator.images.latents import Spec as Latents
 
@@ -38,10 +37,5 @@ def check_vae(images: Images, vae: str) -> None:
     from orchestrator.image_shards.vae import Vae
 
     cached = images.images if isinstance(images, Subset) else images
-    if isinstance(cached, Cached) and (theirs := cached.manifest.settings.get("vae_sha256")):
-        ours = Vae(vae, "evaluate.vae", "cpu").sha256
-        if ours != theirs:
-            raise InputError(
-                f"evaluate.vae: {vae!r} is not the autoencoder of these latents: its weights hash to {ours[:12]},"
-                f" theirs to {str(theirs)[:12]}"
-            )
+    if isinstance(cached, Cached):
+        cached.check(Vae(vae, "evaluate.vae", "cpu"), "evaluate.vae")
