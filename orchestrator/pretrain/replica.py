@@ -53,7 +53,10 @@ class Replica(Generic[Network, Part]):
             _shard(network, sharded, workers, self.apart)
         elif workers.count > 1:
             devices = [workers.device] if workers.device.type == "cuda" else None
-            self.forward = DistributedDataParallel(network, devices, gradient_as_bucket_view=True)
+            # Buffers are constants, and not sending them lets workers evaluate different numbers of micro-batches.
+            self.forward = DistributedDataParallel(
+                network, devices, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
         self.parameters = [*network.parameters()]
 
     def step(self, parts: Sequence[Part], scale: float) -> Tensor:

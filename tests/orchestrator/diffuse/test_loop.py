@@ -86,8 +86,9 @@ def test_a_resumed_run_is_the_uninterrupted_run_to_the_bit(stop_after, trial, ru
 
 
 def test_two_workers_follow_one(trial, run, spread, steady):
-    """A batch of 7 is 3 and 4 images, 24 drawn images are 12 each; losses, metrics of images, topologies."""
-    spec = trial(train={"eval_every": 4, "checkpoint_every": 4, "clip": 1.0})
+    """A batch of 7 is 3 and 4 images, in as many micro-batches; of 21 held-out and drawn images one has one more."""
+    settings = {"eval_every": 4, "checkpoint_every": 4, "clip": 1.0, "micro_batch": 1}
+    spec = trial(train=settings, evaluate={"samples": 21})
     alone = told(run(spec, "alone"))
     first, second = spread(spec, "pair")
     assert [steady(row[1]) for row in first] == [steady(row[1]) for row in second]
