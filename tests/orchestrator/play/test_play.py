@@ -83,7 +83,7 @@ def pages(home: Path) -> dict[str, str]:
 @pytest.mark.parametrize("study", ["point", "arm-push"])
 def test_an_episode_follows_the_mean_action(home: Path, study: str) -> None:
     """Replayed by hand: the same start, and each frame one step after the one before it."""
-    played = episode(find(trial(study), home), seed=3)
+    played = episode(find(trial(study), home, Spec, "played"), seed=3)
     spec = spec_of(EPISODES[study])
     assert (played.step, played.env) == (1234, spec.env.evaluation())
     length = spec.env.episode_length
@@ -127,7 +127,7 @@ def test_the_viewer_has_every_frame_and_every_link(pages: dict[str, str]) -> Non
 def test_the_arm_is_seen_with_its_cube_and_goal(home: Path, pages: dict[str, str]) -> None:
     """The cube is where the observation says, in every frame; the links have rods."""
     held = scene(pages["arm-push"])
-    played = episode(find(trial("arm-push"), home), seed=3)
+    played = episode(find(trial("arm-push"), home, Spec, "played"), seed=3)
     cube = held["link_names"].index("cube")
     shown = [frame["pos"][cube] for frame in held["states"]["x"]]
     np.testing.assert_allclose(shown, played.observations[:-1, :3], atol=1e-6)
