@@ -263,8 +263,8 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(words, tmp_path, cap
 
 
 BAD = {
-    ("--vocab-size", "300"): "--vocab-size N goes with --tokenizer bpe",
-    ("--tokenizer", "bpe"): "--vocab-size N goes with --tokenizer bpe",
+    ("--vocab-size", "300"): "--vocab-size is for --tokenizer bpe",
+    ("--tokenizer", "bpe"): "--tokenizer bpe needs --vocab-size N",
     ("--tokenizer", "bpe", "--vocab-size", "256"): "--vocab-size 256: should be greater than or equal to 257",
     ("--tokenizer", "none.json"): "--tokenizer: 'none.json' cannot be read: No such file",
     ("--tokenizer", "."): "--tokenizer: '.' cannot be read: No such file",
