@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -44,8 +43,9 @@ def tokenizer_file(settings: Settings) -> Path | None:
 def _from_hub(name: str) -> bytes:
     import huggingface_hub
     from huggingface_hub import errors
+    from huggingface_hub.utils import logging
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line for every retry
+    logging.set_verbosity_error()  # a line for every retry
     try:
         return Path(huggingface_hub.hf_hub_download(name, "tokenizer.json")).read_bytes()
     except (errors.RepositoryNotFoundError, errors.RemoteEntryNotFoundError) as error:
