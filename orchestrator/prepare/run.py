@@ -132,8 +132,9 @@ class Preparation:
 
     def _check_resumed(self) -> None:
         """That what is committed is still there, and comes from what would be read now."""
-        if not (self.out / shards.TOKENIZER).exists():
-            raise InputError(f"{self.out / shards.TOKENIZER}: missing; restore it, or delete {self.out} and make it anew")
+        tokenizer = self.out / shards.TOKENIZER
+        if not tokenizer.exists():
+            raise InputError(f"{tokenizer}: missing; restore it, or delete {self.out} and make it anew")
         _refuse_changed_tokenizer(self.settings, self.out)
         position = self.progress.position
         written = [shard for side in self.progress.shards.values() for shard in side]
