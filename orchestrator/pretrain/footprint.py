@@ -102,4 +102,5 @@ def _replicas(train: TrainSpec, workers: int) -> int:
 
 def _sequences(train: TrainSpec, workers: int) -> int:
     """Of a micro-batch."""
-    return train.micro_batch or -(-train.batch // _replicas(train, workers))
+    share = -(-train.batch // _replicas(train, workers))
+    return min(train.micro_batch or share, share)

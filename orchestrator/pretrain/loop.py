@@ -93,7 +93,8 @@ class Loop:
         self.depths = Depths(spread.network) if train.depths_every and isinstance(spread.network, Llama) else None
         self.memory: Memory | None = Memory(spread.network, optimizer, workers.device)  # until it has been reported
         replicas = spread.replicas
-        self.size = train.micro_batch or replicas.most(train.batch)  # sequences of a micro-batch
+        share = replicas.most(train.batch)
+        self.size = min(train.micro_batch or share, share)  # sequences of a micro-batch
         self.loader = Loader(stream, train.batch, replicas.rank, replicas.count)
 
     def rows(self) -> Iterator[Row]:

@@ -79,7 +79,12 @@ class TrainSpec(Spec):
             raise ValueError(f"should be 1 where train.layerwise steps before workers share gradients, got {workers}")
         if workers > self.batch:
             raise ValueError(f"should be at most train.batch {self.batch}, got {workers}")
-        if self.batch % (workers * (self.micro_batch or 1)):
+        if not self._divides(workers):
             each = f" of micro_batch {self.micro_batch}" if self.micro_batch else ""
-            near = max(n for n in range(1, workers + 1) if self.batch % (n * (self.micro_batch or 1)) == 0)
+            near = max(filter(self._divides, range(1, workers + 1)))
             raise ValueError(f"train.batch {self.batch} is not a multiple of {workers} workers{each}; {near} would do")
+
+    def _divides(self, workers: int) -> bool:
+        """Whether each has as many sequences, and those are whole micro-batches or fewer than one."""
+        share, rest = divmod(self.batch, workers)
+        return not rest and (self.micro_batch is None or share < self.micro_batch or share % self.micro_batch == 0)

@@ -24,7 +24,8 @@ def spread(network: Llama, train: TrainSpec, length: int, workers: Workers) -> S
     if train.stages > 1:
         from orchestrator.pretrain.pipeline import Pipeline
 
-        rows = train.micro_batch or workers.most(train.batch * train.stages)
+        share = workers.most(train.batch * train.stages)
+        rows = min(train.micro_batch or share, share)
         return Pipeline(network, workers, train.stages, rows=rows, length=length, mixed=mixed)
     network.to(workers.device)
     if train.compile:

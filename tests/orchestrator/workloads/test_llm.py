@@ -123,9 +123,9 @@ def test_a_wrong_trial_is_refused_in_one_line(section, values, message):
     [
         ({"batch": 8}, 3, "train.batch 8 is not a multiple of 3 workers; 2 would do"),
         (
-            {"batch": 8, "micro_batch": 4},
-            4,
-            "train.batch 8 is not a multiple of 4 workers of micro_batch 4; 2 would do",
+            {"batch": 12, "micro_batch": 4},
+            2,
+            "train.batch 12 is not a multiple of 2 workers of micro_batch 4; 1 would do",
         ),
         ({"batch": 8}, 9, "should be at most train.batch 8, got 9"),
         ({"stages": 2}, 3, "should be a multiple of train.stages, 2, got 3"),
@@ -135,6 +135,12 @@ def test_a_wrong_trial_is_refused_in_one_line(section, values, message):
 def test_workers_that_cannot_share_a_trial_are_refused(train, workers, message):
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         small(train=train).check_workers(workers)
+
+
+def test_a_worker_whose_share_is_below_a_micro_batch_has_it_at_once():
+    trial = small(train={"batch": 8, "micro_batch": 4})
+    trial.check_workers(4)
+    assert trial.estimate_on(4).memory == small(train={"batch": 8}).estimate_on(4).memory
 
 
 def test_what_only_new_trials_have_leaves_the_names_of_earlier_ones():
