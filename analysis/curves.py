@@ -36,9 +36,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Saving:
-    """Where a curve reaches a baseline's final value. None: never."""
+    """Where a curve reaches a baseline's best value. None: never."""
 
-    target: float  # the baseline's final value
+    target: float  # the baseline's best value
     baseline: int  # the step at which the baseline has it: its last
     step: float | None  # the first step at which the curve has it, linearly interpolated
 
@@ -91,17 +91,18 @@ def _between(left: tuple[int, float], right: tuple[int, float], step: float) -> 
 
 
 def saving(curve: Points, baseline: Points, mode: str = "min") -> Saving | None:
-    """Steps that a curve needs to reach the baseline's final value. None where the baseline has no curve.
+    """Steps that a curve needs to reach the baseline's best value. None where the baseline has no curve.
 
-    The first crossing counts: where the curve starts at the target or beyond, its first step.
+    That is its final one, unless it grew worse on the way: then the steps up to its best are what can be saved. The
+    first crossing counts: where the curve starts at the target or beyond, its first step.
     """
     sign = 1 if mode == "min" else -1
     base = [(step, value) for step, value in baseline if math.isfinite(value)]
     points = [(step, sign * value) for step, value in curve if math.isfinite(value)]
     if not base or base[-1][0] <= 0:
         return None
-    last, target = base[-1][0], sign * base[-1][1]
-    return Saving(base[-1][1], last, _reached(points, target))
+    last, best = min(base, key=lambda point: (sign * point[1], point[0]))
+    return Saving(best, last, _reached(points, sign * best)) if last > 0 else None
 
 
 def _reached(points: Points, target: float) -> float | None:

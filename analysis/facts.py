@@ -24,7 +24,7 @@ SHOWN_ARMS = 10  # in figures
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps that a configuration needs for the baseline's final value: of its mean curve, and of each seed's."""
+    """Steps that a configuration needs for the baseline's best value: of its mean curve, and of each seed's."""
 
     base: Cell
     mean: Saving

@@ -77,17 +77,21 @@ def found(model: nn.Module, place: str) -> Any:
 
 def restore(topology: Topology, prefix: str, folder: Path) -> None:
     """Take the coefficients from the weights in `folder`, of which there may be several files."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     wanted = {f"{prefix}.{name}": parameter for name, parameter in topology.named_parameters()}
     missing = dict(wanted)
     for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as weights:
-            for name in missing.keys() & set(weights.keys()):
-                value, parameter = weights.get_tensor(name), missing.pop(name)
-                if value.shape != parameter.shape:
-                    raise ValueError(f"{file}: {name} has shape {[*value.shape]}, the topology {[*parameter.shape]}")
-                parameter.data.copy_(value)
+        try:
+            with safe_open(file, framework="pt") as weights:
+                found = {name: weights.get_tensor(name) for name in missing.keys() & set(weights.keys())}
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{file}: cannot be read: {error}") from error
+        for name, value in found.items():
+            parameter = missing.pop(name)
+            if value.shape != parameter.shape:
+                raise ValueError(f"{file}: {name} has shape {[*value.shape]}, the topology {[*parameter.shape]}")
+            parameter.data.copy_(value)
     if missing:
         raise ValueError(f"{folder}: no weights with {', '.join(missing)}")
 

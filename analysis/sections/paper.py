@@ -163,4 +163,9 @@ def _claims(facts: Facts) -> Html:
     }
     arms = ", ".join(dict.fromkeys(one.cell.arm for one in facts.comparisons))
     rows = [[claim.title, claim.value, ours[key], claim.source] for key, claim in published.claims().items()]
-    return table(["claim", "paper", f"ours ({arms})" if arms else "ours", "source"], rows, [2])
+    made = table(["claim", "paper", f"ours ({arms})" if arms else "ours", "source"], rows, [2])
+    if facts.study.published:
+        return made
+    return join(
+        element("p", "The paper's LLaMA runs are on C4, 60M to 1B: beside another model, compare no levels."), made
+    )

@@ -71,9 +71,9 @@ def _steps(facts: Facts) -> Html | None:
         return None
     paper = "paper: 34.3 % on average" if facts.study.workload == "llm" else None
     if len(arms) == 1:
-        label = f"steps saved by {arms[0]} at the final {facts.metric} of {facts.steps[arms[0]].base.arm}"
+        label = f"steps saved by {arms[0]} at the best {facts.metric} of {facts.steps[arms[0]].base.arm}"
     else:
-        label = f"steps saved at the baseline's final {facts.metric}, mean of {len(arms)} models"
+        label = f"steps saved at the baseline's best {facts.metric}, mean of {len(arms)} models"
     return _card(saved(shares), label, paper)
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from models.sampling_spec import SamplingSpec
 from models.spec import Spec
-from orchestrator.image_metrics.inception import SPLIT
+from orchestrator.image_metrics import SPLIT
 from orchestrator.kinds import AnyFeatures, AnyImages
 
 

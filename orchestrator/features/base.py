@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from models.spec import Spec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Features(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.features.base import Network
-from orchestrator.image_metrics.inception import SPLIT
+from orchestrator.image_metrics import SPLIT
 from orchestrator.image_metrics.kernel import kid
 from orchestrator.image_metrics.moments import distance
 from orchestrator.image_metrics.neighbours import precision_recall

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.errors import InputError
-
-SPLIT = 5000  # images, as published numbers take them
+from orchestrator.image_metrics import SPLIT
 
 
 @dataclass

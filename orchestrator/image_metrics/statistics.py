@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from orchestrator.errors import InputError
 from orchestrator.features.base import Features
-from orchestrator.image_metrics.inception import SPLIT, ClassSums
+from orchestrator.image_metrics import SPLIT
+from orchestrator.image_metrics.inception import ClassSums
 from orchestrator.image_metrics.moments import Moments
 from orchestrator.images.base import Numbers
 from orchestrator.record.jsonl import replace

@@ -1,6 +1,6 @@
 """What an image source is: numbered images with a class each, of one shape, split into two sides.
 
-Every file in this folder defines one `Spec`; its name is its kind. Reading imports no torch.
+Every file in this folder defines one `Spec`; its name is its kind. Reading imports no torch, and a spec no numpy.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from models.spec import Spec
 from orchestrator.errors import InputError
 
-Numbers = NDArray[np.int64]
-Draws = Sequence[np.random.Generator]  # one an image: what it draws depends on no other image
+if TYPE_CHECKING:  # a plan needs no arrays
+    import numpy as np
+    from numpy.typing import NDArray
+
+Numbers: TypeAlias = "NDArray[np.int64]"
+Draws: TypeAlias = "Sequence[np.random.Generator]"  # one an image: what it draws depends on no other image
 
 
 class Batch(NamedTuple):
@@ -102,15 +104,21 @@ class ImageSpec(Spec):
         count = round(self.val_fraction * len(images))
         if (self.val_fraction and not count) or count == len(images):
             raise InputError(f"images.val_fraction {self.val_fraction}: holds out {count} of {len(images)} images")
+        import numpy as np
+
         order = np.random.default_rng(0).permutation(len(images))
         return Split(Subset(images, np.sort(order[count:])), Subset(images, np.sort(order[:count])))
 
 
 def to_uint8(x: NDArray[Any]) -> NDArray[np.uint8]:
     """Pixels in [-1, 1] as 0 .. 255; what lies outside is clipped."""
+    import numpy as np
+
     return np.rint((x + 1) * 127.5).clip(0, 255).astype(np.uint8)
 
 
 def from_uint8(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Pixels 0 .. 255 as -1 .. 1."""
+    import numpy as np
+
     return pixels.astype(np.float32) / np.float32(127.5) - 1

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, one_line
 from orchestrator.prepare.settings import Settings
 from orchestrator.record.jsonl import Tail, Writer
 from orchestrator.shards import folder as shards
@@ -34,7 +34,7 @@ class Progress:
     """
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        self.position, self.read = Position(), ""  # read: fingerprint of the parts before the position's
+        self.position, self.read = Position(), ""  # read: fingerprint of the parts up to the position's
         self.shards: Written = {side: [] for side in shards.SIDES}
         self._folder, self._settings = folder, settings.model_dump(mode="json")
         self._begun: dict[str, Any] = {}  # the settings that are there
@@ -59,8 +59,22 @@ class Progress:
             self._begun = line["settings"]
         else:
             refuse_other(self._folder, self._begun, self._settings)
-            written = {side: [*map(shards.Shard.model_validate, new)] for side, new in line["shards"].items()}
-            self._add(Position(**line["position"]), written, line["read"])
+            try:
+                written = {side: [*map(shards.Shard.model_validate, line["shards"][side])] for side in shards.SIDES}
+                self._refuse_gap(written)
+                self._add(Position(**line["position"]), written, line["read"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise InputError(
+                    f"{self._folder / PROGRESS}: changed by hand ({one_line(error)}); "
+                    f"restore it, or delete {self._folder} and make it anew"
+                ) from error
+
+    def _refuse_gap(self, written: Written) -> None:
+        """A line that is gone would be documents that are gone."""
+        for side, new in written.items():
+            for number, shard in enumerate(new, start=len(self.shards[side])):
+                if shard.tokens_file.name != f"{side}/{number:05d}.tokens.npy":
+                    raise ValueError(f"the line of shard {number} of {side} is missing")
 
     def _add(self, position: Position, written: Written, read: str) -> None:
         self.position, self.read = position, read

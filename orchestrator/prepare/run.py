@@ -52,7 +52,7 @@ def prepare(settings: Settings, out: Path, workers: int) -> shards.Manifest:
         except BrokenPipeError:  # nobody reads what it prints
             raise
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = error.strerror or f"{error}: is the disk full?"  # numpy does not say why a write fell short
             raise InputError(f"--out {out}: {reason}; once that is mended, the same command goes on") from error
     return shards.read(out)
 
@@ -111,13 +111,16 @@ class Preparation:
 
     def _check_resumed(self) -> None:
         """That what is committed is still there, and comes from what would be read now."""
+        tokenizer = self.out / shards.TOKENIZER
+        if not tokenizer.exists():
+            raise InputError(f"{tokenizer}: missing; restore it, or delete {self.out} and make it anew")
         _refuse_changed_tokenizer(self.settings, self.out)
         position = self.progress.position
         written = [shard for side in self.progress.shards.values() for shard in side]
         shards.check_sizes(self.out, [file for shard in written for file in shard.files])
         if position.document:  # else a source begins here
             source = [*self.sources.values()][position.source]
-            if self.progress.read != source.fingerprint(position.part):
+            if self.progress.read != source.fingerprint(position.part + 1):
                 raise InputError(
                     f"{self.settings.source}: changed since {self.out} was begun: "
                     "bring back what was there, or give another --out"
@@ -171,7 +174,7 @@ class Preparation:
             tokens = before.tokens + int(stops[stop - 1]) - begin
             self.position = Position(before.source, part, document, before.documents + stop - done, tokens)
             if self._pending >= self.settings.shard_tokens:
-                self._commit(self.position, source.fingerprint(part))
+                self._commit(self.position, source.fingerprint(part + 1))
             done = stop
 
     @property

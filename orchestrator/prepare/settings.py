@@ -37,7 +37,10 @@ class Settings(Spec):
         if self.local and (self.config or self.split):
             raise ValueError(f"--config and --split are of datasets on the hub; {self.source} is a path")
         if (self.tokenizer == "bpe") != (self.vocab_size is not None):
-            raise ValueError("--vocab-size N goes with --tokenizer bpe, and with no other")
+            missing = self.tokenizer == "bpe"
+            raise ValueError(
+                "--tokenizer bpe needs --vocab-size N" if missing else "--vocab-size is for --tokenizer bpe"
+            )
         return self
 
     @property

@@ -103,8 +103,8 @@ class Hub:
         except datasets.exceptions.DatasetNotFoundError as error:
             raise InputError(f"{self.name}: no such dataset on the Hugging Face hub, and no such path here") from error
         except ConnectionError as error:
-            where = self.name if self.name == C4 else f"{self.name}: no such path here, and"
-            raise InputError(f"{where}: the Hugging Face hub cannot be reached; {self._instead}") from error
+            where = f"{self.name}:" if self.name == C4 else f"{self.name}: no such path here, and"
+            raise InputError(f"{where} the Hugging Face hub cannot be reached; {self._instead}") from error
         except Exception as error:  # unknown configurations and splits, among much else
             raise InputError(f"{self}: {one_line(error)}") from error
 

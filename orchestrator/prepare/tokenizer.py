@@ -42,12 +42,12 @@ def tokenizer_file(settings: Settings) -> Path | None:
 
 
 def _from_hub(name: str) -> bytes:
-    import huggingface_hub
-    from huggingface_hub import errors
+    from huggingface_hub import errors, hf_hub_download
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line for every retry
+    # A line for every retry. The import above has set the level, so it comes first.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        return Path(huggingface_hub.hf_hub_download(name, "tokenizer.json")).read_bytes()
+        return Path(hf_hub_download(name, "tokenizer.json")).read_bytes()
     except (errors.RepositoryNotFoundError, errors.RemoteEntryNotFoundError) as error:
         raise InputError(
             f"--tokenizer {name}: no file of this name here, and no tokenizer.json under it on the Hugging Face hub"

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from analysis import names
 from models.llama import Llama
 from models.optim.layerwise import LayerwiseSteps
 from models.stack import Topology
-from orchestrator.errors import Diverged
+from orchestrator.errors import Diverged, InputError
 from orchestrator.pretrain.checkpoint import Checkpoints
 from orchestrator.pretrain.depths import Depths
 from orchestrator.pretrain.diagnosis import first_bad
@@ -228,10 +229,19 @@ class Loop:
             return
         random = self._random()
         about = self.saver.load(step, random)
-        self.progress = Progress(**about["progress"])
+        self.progress = self._resumed(step, about)
         torch.set_rng_state(random["random.cpu"])
         if self.workers.device.type == "cuda":
             torch.cuda.set_rng_state(random["random.cuda"])
+
+    def _resumed(self, step: int, about: Any) -> Progress:
+        try:
+            progress = Progress(**about["progress"])
+            if progress.step == step:
+                return progress
+        except (TypeError, KeyError):
+            pass
+        raise InputError(f"{self.checkpoints.path(step)}: its record was changed by hand; delete that folder")
 
     def _first_bad(self, parts: list[Tensor]) -> str:
         """Where the last step went wrong, as the first worker that can tell says."""

@@ -223,7 +223,7 @@ def _cause(error: BaseException) -> str:
     """In one line, what keeps a checkpoint from being loaded; of several workers, what the first one met."""
     first = next(_causes(error), error)
     if isinstance(first, pickle.UnpicklingError):
-        return f"refused: it holds more than tensors ({first})"
+        return f"refused: it holds more than tensors ({str(first).split('. ')[0]})"  # torch goes on to advise otherwise
     return f"cannot be loaded: {one_line(first)}"
 
 

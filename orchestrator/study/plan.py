@@ -247,6 +247,10 @@ def _check_workers(study: Study, cells: tuple[Cell, ...]) -> None:
             cell.trial.check_workers(study.resources.workers)
         except ValueError as error:
             raise InputError(f"resources.workers: {error}, for {_where(cell)}") from error
+        if study.resources.min_workers and not cell.trial.elastic:
+            raise InputError(
+                f"resources.min_workers: a pipeline needs all its workers; it should be 0, for {_where(cell)}"
+            )
 
 
 def _where(cell: Cell) -> str:

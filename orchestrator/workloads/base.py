@@ -95,6 +95,11 @@ class TrialSpec(FrozenSpec):
         """Processes beside the trial's own, which it starts itself; each takes a worker's CPUs and GPUs."""
         return 0
 
+    @property
+    def elastic(self) -> bool:
+        """Whether it can go on with fewer workers than it began with."""
+        return True
+
     def check_workers(self, workers: int) -> None:
         """Raise ValueError, in one line, where so many workers cannot share this trial."""
 

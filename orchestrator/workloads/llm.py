@@ -87,6 +87,11 @@ class Spec(TrialSpec):
             memory_parts=memory,
         )
 
+    @property
+    def elastic(self) -> bool:
+        """A pipeline needs all of its stages."""
+        return self.train.stages == 1
+
     def check_workers(self, workers: int) -> None:
         self.train.check_workers(workers)
 

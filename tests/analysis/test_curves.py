@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.curves import average, linear, saving, sublinear
+from analysis.curves import Saving, average, linear, saving, sublinear
 
 NAN = math.nan
 
@@ -92,3 +92,10 @@ def test_upper_bound_by_hand() -> None:
     assert linear(0.0, 3.0) == 3.0
     assert linear(2.0, 1.0, shrink=0.5) == pytest.approx(math.exp(-1.0))
     assert sublinear(10.0, 3, (1.0, 1.0)) == pytest.approx(0.01)  # 1/t^2 at K = 3
+
+
+def test_a_baseline_that_grows_worse_is_met_where_it_was_best():
+    """Its end, which anything reaches, would say that most steps are saved."""
+    baseline = [(25, 50.0), (50, 40.0), (75, 60.0), (100, 72.0)]
+    assert saving([(25, 52.0), (50, 44.0), (75, 36.0)], baseline) == Saving(40.0, 50, 62.5)
+    assert saving([(25, 52.0), (50, 51.0)], baseline) == Saving(40.0, 50, None)

@@ -377,6 +377,15 @@ def test_a_model_over_several_devices():
         wire(model, Cascaded())
 
 
+def test_saved_weights_that_were_cut_are_named(tmp_path: Path):
+    wired().save_pretrained(tmp_path)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:500])
+    with pytest.raises(ValueError, match=rf"^{file}: cannot be read: .*header"):
+        wire(again, KEEP, saved=tmp_path)
+
+
 def test_coefficients_that_were_saved_are_not_forgotten(tmp_path: Path):
     wired().save_pretrained(tmp_path / "one")
     plain().save_pretrained(tmp_path / "none")

@@ -1,5 +1,6 @@
 """`ancre data prepare` on files: the same bytes whatever happens on the way, and every document in its place."""
 
+import json
 import os
 import re
 import resource
@@ -188,6 +189,37 @@ def test_what_changed_since_the_beginning_is_refused(source, tokenizer, tmp_path
     assert f"{files}: changed since {out} was begun" in refused(*ask)
 
 
+def test_a_file_that_changed_while_it_was_read_is_refused(tokenizer, tmp_path, refused):
+    file, out = tmp_path / "text.jsonl", tmp_path / "out"
+    lines = [json.dumps({"text": document("train", 0, n)}) + "\n" for n in range(EACH)]
+    file.write_text("".join(lines))
+    ask = ["data", "prepare", str(file), "--tokenizer", str(tokenizer), "--val-fraction", "0.2", "--out", str(out)]
+    ask += ["--workers", "1", "--shard-tokens", "300"]
+    begin(ask, out)
+    file.write_text("".join(lines[1:]))  # every document moves up by one
+    assert f"{file}: changed since {out} was begun" in refused(*ask)
+
+
+def test_a_hand_in_the_progress_is_refused(words, tmp_path, refused):
+    ask = words(tmp_path, "--shard-tokens", "300", "--workers", "1")
+    begin(ask, tmp_path, 4)
+    progress = tmp_path / "progress.jsonl"
+    lines = progress.read_text().splitlines(keepends=True)
+    for changed, fault in (
+        ([*lines[:2], *lines[3:]], "the line of shard 1 of validation is missing"),
+        ([*lines[:2], lines[2].replace('"position"', '"positoin"')], "KeyError: 'position'"),
+        ([*lines[:2], lines[2].replace('"sha256"', '"sha"')], "Field required"),
+    ):
+        progress.write_text("".join(changed))
+        said = refused(*ask)
+        assert f"{progress}: changed by hand (" in said and fault in said and f"delete {tmp_path}" in said
+    progress.write_text("".join(lines))
+    (tmp_path / "tokenizer.json").rename(tmp_path / "away.json")
+    assert f"{tmp_path / 'tokenizer.json'}: missing; restore it" in refused(*ask)
+    (tmp_path / "away.json").rename(tmp_path / "tokenizer.json")
+    assert cli.main(ask) == 0
+
+
 def test_a_shard_that_was_damaged_meanwhile_is_named(words, tmp_path, refused):
     ask = words(tmp_path, "--shard-tokens", "300", "--workers", "1")
     begin(ask, tmp_path)
@@ -263,8 +295,8 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(words, tmp_path, cap
 
 
 BAD = {
-    ("--vocab-size", "300"): "--vocab-size N goes with --tokenizer bpe",
-    ("--tokenizer", "bpe"): "--vocab-size N goes with --tokenizer bpe",
+    ("--vocab-size", "300"): "--vocab-size is for --tokenizer bpe",
+    ("--tokenizer", "bpe"): "--tokenizer bpe needs --vocab-size N",
     ("--tokenizer", "bpe", "--vocab-size", "256"): "--vocab-size 256: should be greater than or equal to 257",
     ("--tokenizer", "none.json"): "--tokenizer: 'none.json' cannot be read: No such file",
     ("--tokenizer", "."): "--tokenizer: '.' cannot be read: No such file",

@@ -1,5 +1,6 @@
 """The loop against training written out in the test, against itself resumed, and what it says when numbers break."""
 
+import json
 import math
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from analysis import names
-from orchestrator.errors import Diverged
+from orchestrator.errors import Diverged, InputError
 from orchestrator.pretrain.rate import rate
 from orchestrator.pretrain.sequences import Pass, Stream
 from orchestrator.pretrain.sharded import read_network
@@ -133,6 +134,16 @@ def test_a_finished_run_reports_its_last_step_again(trial, run, steady):
     spec = trial(train={"checkpoint_every": 4})
     rows = [steady(row) for row in run(spec)]
     assert [steady(row) for row in run(spec)] == rows[-1:]
+
+
+@pytest.mark.parametrize("about", [None, {}, {"progress": {"step": 99}}, {"progress": {"step": 3, "other": 1}}])
+def test_a_record_that_was_changed_by_hand_is_refused(about, trial, run, tmp_path):
+    spec = trial(train={"steps": 3, "checkpoint_every": 3})
+    list(run(spec))
+    (commit,) = tmp_path.glob("trial/checkpoints/step-*/commit.json")
+    commit.write_text(json.dumps(json.loads(commit.read_text()) | {"about": about}))
+    with pytest.raises(InputError, match="step-00000003: its record was changed by hand; delete that folder"):
+        list(run(spec))
 
 
 def test_recomputing_activations_changes_no_loss(trial, run):

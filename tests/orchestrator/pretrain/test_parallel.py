@@ -76,6 +76,14 @@ def test_every_way_of_training_is_the_same_on_two_workers(sharding, trial, run, 
     assert first[1][3][names.DEPTH_GRADIENT_NORM] == pytest.approx(alone[1][3][names.DEPTH_GRADIENT_NORM], rel=0.05)
 
 
+@pytest.mark.parametrize(("workers", "more"), [(2, {"sharding": "fsdp"}), (4, {"stages": 2})])
+def test_a_share_below_a_micro_batch_follows_one(workers, more, trial, run, spread):
+    spec = trial(train={"steps": 2, "batch": 8, "micro_batch": 8, "log_every": 1} | more)
+    alone = told(run(spec.model_copy(update={"train": spec.train.model_copy(update={"stages": 1})}), "alone"))
+    first, *_ = spread(spec, "shared", workers)
+    equal(first, alone)
+
+
 def test_sharded_workers_keep_half_each(trial, spread):
     small = trial(train={"steps": 1, "sharding": "fsdp"})
     ((_, metrics, *_),), _ = spread(small, "pair")

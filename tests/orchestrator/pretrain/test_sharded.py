@@ -121,6 +121,14 @@ def test_another_list_of_tensors_is_refused_in_one_line(saved, content):
     assert "\n" not in str(caught.value)
 
 
+def test_a_pickle_in_place_of_the_tensors_is_refused_without_advice_to_run_it(saved, tmp_path):
+    (data,) = saved.glob("*.distcp")
+    data.write_bytes(pickle.dumps(Payload(tmp_path / "ran"), protocol=2).ljust(data.stat().st_size, b"\0"))
+    with pytest.raises(InputError, match=r"refused: it holds more than tensors \(Weights only load failed\)$"):
+        read_network(saved, SMALL.build(ancre.Spec()))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_every_file_is_vouched_for(saved):
     run = saver(saved.parent)
     files = json.loads((saved / "commit.json").read_text())["files"]

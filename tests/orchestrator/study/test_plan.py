@@ -292,3 +292,5 @@ train = { steps = 1, batch = 8, stages = 2 }
     ):
         plan(Study.parse(text))
     assert plan(Study.parse(text + "[resources]\nworkers = 4\n")).num_trials == 1
+    with pytest.raises(InputError, match=r"^study: resources.min_workers: a pipeline needs all its workers; it should"):
+        plan(Study.parse(text + "[resources]\nworkers = 4\nmin_workers = 2\n"))
