@@ -1,15 +1,13 @@
-"""The training loop of diffusion transformers: what happens in a step, and what is reported when.
+"""The training loop of diffusion transformers: what happens in a step, and what is reported. When: `steps.py`.
 
-As in `pretrain/loop.py`, a step waits for the device once, a checkpoint is taken before the report of its step and
-written while training goes on, and a resumed run begins with the report of its checkpoint's step. Nothing in a step
-draws from a generator that would have to be saved (`batches.py`).
+Nothing in a step draws from a generator that would have to be saved (`batches.py`).
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import torch
@@ -24,12 +22,12 @@ from orchestrator.diffuse.spec import TrainSpec
 from orchestrator.errors import Diverged, InputError
 from orchestrator.images.base import Images
 from orchestrator.pretrain.checkpoint import Checkpoints
-from orchestrator.pretrain.diagnosis import first_bad
 from orchestrator.pretrain.loader import Ahead
 from orchestrator.pretrain.measure import Memory, peak_flops
 from orchestrator.pretrain.rate import rate
 from orchestrator.pretrain.replica import Replica
 from orchestrator.pretrain.sharded import Saver
+from orchestrator.pretrain.steps import Steps
 from orchestrator.workloads.base import Row
 
 EMA = "ema"  # the averages in a checkpoint, under "extra"
@@ -46,7 +44,7 @@ class Progress:
     gradient_norm: float = 0.0  # of the last step
 
 
-class Loop:
+class Loop(Steps[TrainSpec, Progress]):
     """Trains a denoiser, with the steps of all workers kept alike.
 
     Args:
@@ -71,59 +69,31 @@ class Loop:
         flops: float,
         estimated: Mapping[str, float],
     ) -> None:
-        self.train, self.replica, self.optimizer = train, replica, optimizer
-        self.held_out, self.judge, self.key = held_out, judge, key
+        network, workers = replica.network.network, replica.workers
+        super().__init__(train, Progress(), optimizer, workers, Saver(checkpoints, workers, network, optimizer))
+        self.replica, self.network, self.held_out, self.judge, self.key = replica, network, held_out, judge, key
         self.flops, self.estimated = flops, estimated
-        self.network, self.workers = replica.network.network, replica.workers
-        self.peaks = [group["lr"] for group in optimizer.param_groups]
-        self.progress = Progress()
-        self.ema = Ema(self.network, train.ema)
-        self.saver = Saver(checkpoints, self.workers, self.network, optimizer)
+        self.ema = Ema(network, train.ema)
         self._restore(checkpoints)
         self.memory: Memory | None = Memory(self.network, optimizer, self.workers.device)  # until it has been reported
         self.size = train.micro_batch or self.workers.most(train.batch)  # images of a micro-batch
         self.ahead = Ahead(batches.at)
 
-    def rows(self) -> Iterator[Row]:
-        """Train to the last step, reporting on the way; every worker iterates, and each gets the same rows.
+    def _save(self) -> None:
+        self.saver.save(self.progress.step, self._averages(), {"progress": asdict(self.progress), "images": self.key})
 
-        Raises:
-            Diverged: the loss or its gradient became non-finite; the weights are those before that step.
-        """
-        train, progress = self.train, self.progress
-        try:
-            if progress.step and self._due(train.log_every, train.eval_every):
-                yield self._report()
-            while progress.step < train.steps:
-                started = time.perf_counter()
-                self._advance()
-                progress.seconds += time.perf_counter() - started
-                if train.checkpoint_every and self._due(train.checkpoint_every):
-                    self.saver.save(progress.step, self._averages(), {"progress": asdict(progress), "images": self.key})
-                if self._due(train.log_every, train.eval_every):
-                    yield self._report()
-            self.saver.wait()
-        finally:
-            self.ahead.close()
-            self.saver.close()
-
-    def _due(self, *intervals: int) -> bool:
-        """Whether something done every so many steps, and after the last, is done now."""
-        step = self.progress.step
-        return step == self.train.steps or any(every and step % every == 0 for every in intervals)
+    def _close(self) -> None:
+        self.ahead.close()
 
     def _advance(self) -> None:
         train, progress = self.train, self.progress
-        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
-            group["lr"] = peak * rate(progress.step, train)
+        self._set_rate()
         if self.memory and not self.memory.activations:
             self.memory.watch()
         parts = self.ahead.at(progress.step).to(self.workers.device).split(self.size)
         loss = self.replica.step(parts, 1 / train.batch)
         norm = self.replica.gradient_norm()
-        loss_sum, progress.gradient_norm = torch.stack((loss.float(), norm)).tolist()  # waits for the device
-        if not math.isfinite(loss_sum + progress.gradient_norm):
-            raise Diverged(progress.step + 1, self._first_bad(parts))
+        loss_sum = self._finite(loss, norm, self.network, lambda: self.replica.evaluate(parts))
         if train.clip:
             self.replica.clip(train.clip, norm)
         if self.memory:
@@ -190,15 +160,10 @@ class Loop:
         Raises:
             InputError: it was trained on other images.
         """
-        step = self.workers.all(checkpoints.newest() if self.workers.rank == 0 else None)[0]
+        step = self.saver.newest()
         if step is None:
             return
         about = self.saver.load(step, self._averages())
         if about["images"] != self.key:
             raise InputError(f"{checkpoints.path(step)} belongs to another trial: its images have changed since")
         self.progress = Progress(**about["progress"])
-
-    def _first_bad(self, parts: list[Batch]) -> str:
-        """Where the last step went wrong, as the first worker that can tell says."""
-        found = first_bad(self.network, lambda: self.replica.evaluate(parts))
-        return next((place for place in self.workers.all(found) if place), "the loss")

@@ -1,15 +1,9 @@
-"""The training loop of next-token networks: what happens in a step, and what is reported when.
-
-A step waits for the device once, to see that its loss and gradient are finite; the next batch is read meanwhile. A
-checkpoint is taken before the report of its step and written while training goes on. A resumed run begins with the
-report of its checkpoint's step: none is ever lost, those since that step come twice.
-"""
+"""The training loop of next-token networks: what happens in a step, and what is reported. When: `steps.py`."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,7 +18,6 @@ from models.stack import Topology
 from orchestrator.errors import Diverged, InputError
 from orchestrator.pretrain.checkpoint import Checkpoints
 from orchestrator.pretrain.depths import Depths
-from orchestrator.pretrain.diagnosis import first_bad
 from orchestrator.pretrain.loader import Loader
 from orchestrator.pretrain.measure import Memory, peak_flops
 from orchestrator.pretrain.parallel import Spread, Workers
@@ -32,6 +25,7 @@ from orchestrator.pretrain.rate import rate
 from orchestrator.pretrain.sequences import PAD, Numbers, Pass, Stream
 from orchestrator.pretrain.sharded import Saver
 from orchestrator.pretrain.spec import TrainSpec
+from orchestrator.pretrain.steps import Steps
 from orchestrator.workloads.base import Row
 
 
@@ -47,7 +41,7 @@ class Progress:
     depths: dict[str, list[float]] | None = None  # of the last step that was looked into
 
 
-class Loop:
+class Loop(Steps[TrainSpec, Progress]):
     """Trains a network on `stream`, with the steps of all `workers` kept alike.
 
     Args:
@@ -72,54 +66,28 @@ class Loop:
         flops: float,
         estimated: Mapping[str, float],
     ) -> None:
-        self.train, self.spread, self.optimizer, self.workers = train, spread, optimizer, workers
-        self.held_out, self.topologies, self.checkpoints = held_out, topologies, checkpoints
+        super().__init__(train, Progress(), optimizer, workers, Saver(checkpoints, workers, spread.network, optimizer))
+        self.spread, self.held_out, self.topologies = spread, held_out, topologies
         self.flops, self.estimated = flops, estimated
-        self.peaks = [group["lr"] for group in optimizer.param_groups]
-        self.progress = Progress()
-        self.saver = Saver(checkpoints, workers, spread.network, optimizer)
         self._restore()
         alone = train.layerwise or train.precision == "bf16-stochastic"  # which widens what is stepped at once
         in_backward = spread.network.parameters() if train.layerwise else ()
-        self.steps = LayerwiseSteps(optimizer, in_backward) if alone else None
+        self.one_by_one = LayerwiseSteps(optimizer, in_backward) if alone else None
         self.depths = Depths(spread.network) if train.depths_every and isinstance(spread.network, Llama) else None
         self.memory: Memory | None = Memory(spread.network, optimizer, workers.device)  # until it has been reported
         replicas = spread.replicas
         self.size = train.at_once(replicas.count)  # sequences of a micro-batch
         self.loader = Loader(stream, train.batch, replicas.rank, replicas.count)
 
-    def rows(self) -> Iterator[Row]:
-        """Train to the last step, reporting on the way; every worker iterates, and each gets the same rows.
+    def _save(self) -> None:
+        self.saver.save(self.progress.step, self._random(), {"progress": asdict(self.progress)})
 
-        Raises:
-            Diverged: the loss or its gradient became non-finite; the weights are those before that step.
-        """
-        train, progress = self.train, self.progress
-        try:
-            if progress.step and self._due(train.log_every, train.eval_every):
-                yield self._report()
-            while progress.step < train.steps:
-                started = time.perf_counter()
-                self._advance()
-                progress.seconds += time.perf_counter() - started
-                if train.checkpoint_every and self._due(train.checkpoint_every):
-                    self.saver.save(progress.step, self._random(), {"progress": asdict(progress)})
-                if self._due(train.log_every, train.eval_every):
-                    yield self._report()
-            self.saver.wait()
-        finally:
-            self.loader.close()
-            self.saver.close()
-
-    def _due(self, *intervals: int) -> bool:
-        """Whether something done every so many steps, and after the last, is done now."""
-        step = self.progress.step
-        return step == self.train.steps or any(every and step % every == 0 for every in intervals)
+    def _close(self) -> None:
+        self.loader.close()
 
     def _advance(self) -> None:
         train, progress = self.train, self.progress
-        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
-            group["lr"] = peak * rate(progress.step, train)
+        self._set_rate()
         depths = self.depths if train.depths_every and (progress.step + 1) % train.depths_every == 0 else None
         if depths:
             depths.watch()
@@ -128,10 +96,8 @@ class Loop:
         tokens = self.loader.predictions(progress.step)
         parts = self._parts(self.loader.windows(progress.step), self.spread.replicas.most(train.batch))
         loss = self.spread.step(parts, 1 / tokens)
-        norm = self.steps.gradient_norm() if self.steps and train.layerwise else self.spread.gradient_norm()
-        loss_sum, progress.gradient_norm = torch.stack((loss.float(), norm.float())).tolist()  # waits for the device
-        if not math.isfinite(loss_sum + progress.gradient_norm):
-            raise Diverged(progress.step + 1, self._first_bad(parts))
+        norm = self.one_by_one.gradient_norm() if self.one_by_one and train.layerwise else self.spread.gradient_norm()
+        loss_sum = self._finite(loss, norm, self.spread.network, lambda: self.spread.evaluate(parts))
         if train.clip:
             self.spread.clip(train.clip, norm)
         if depths:
@@ -145,11 +111,11 @@ class Loop:
         progress.tokens += tokens
 
     def _step(self) -> None:
-        if self.steps is None:
+        if self.one_by_one is None:
             self.optimizer.step()
         else:
-            self.steps.step()
-            self.steps.norms.clear()
+            self.one_by_one.step()
+            self.one_by_one.norms.clear()
 
     def _parts(self, windows: Numbers, most: int) -> list[Tensor]:
         """Micro-batches of windows, each as long as its longest, on the device.
@@ -224,7 +190,7 @@ class Loop:
 
     def _restore(self) -> None:
         """Go on from the newest valid checkpoint, which worker 0 picks for all."""
-        step = self.workers.all(self.checkpoints.newest() if self.workers.rank == 0 else None)[0]
+        step = self.saver.newest()
         if step is None:
             return
         random = self._random()
@@ -241,12 +207,7 @@ class Loop:
                 return progress
         except (TypeError, KeyError):
             pass
-        raise InputError(f"{self.checkpoints.path(step)}: its record was changed by hand; delete that folder")
-
-    def _first_bad(self, parts: list[Tensor]) -> str:
-        """Where the last step went wrong, as the first worker that can tell says."""
-        found = first_bad(self.spread.network, lambda: self.spread.evaluate(parts))
-        return next((place for place in self.workers.all(found) if place), "the loss")
+        raise InputError(f"{self.saver.checkpoints.path(step)}: its record was changed by hand; delete that folder")
 
 
 def _perplexity(loss: float) -> float:

@@ -102,6 +102,10 @@ class Saver:
         finally:
             self.writer.shutdown()
 
+    def newest(self) -> int | None:
+        """The step of the newest valid checkpoint, which worker 0 picks for all. Raises as `Checkpoints.newest`."""
+        return self.workers.all(self.checkpoints.newest() if self.workers.rank == 0 else None)[0]
+
     def load(self, step: int, extra: Mapping[str, Tensor]) -> Any:
         """Fill network, optimizer and `extra` with what was saved after `step`; returns its `about`.
 

@@ -83,7 +83,7 @@ class Spec(TrialSpec):
             raise ValueError(f"lnn runs on one worker, got {workers}")
 
     def rows(self, place: Place) -> Iterator[Row]:
-        """As in `pretrain/loop.py`, a checkpoint comes before the report of its step, which a resumed run repeats."""
+        """As in `pretrain/steps.py`, a checkpoint comes before the report of its step, which a resumed run repeats."""
         import torch
 
         from models.linear import LinearNetwork
