@@ -12,14 +12,9 @@ diffusers' runs with it and without. Ratios of CPU time are for a machine that i
 
 from __future__ import annotations
 
-import argparse
-import subprocess
-import sys
 from collections.abc import Callable
-from random import Random
-from statistics import median
-from time import perf_counter, process_time
 
+import processes
 import torch
 from torch import nn
 
@@ -80,65 +75,17 @@ def training_step(arm: str, spec: DitSpec, batch: int, optimizer: bool) -> Calla
     return step
 
 
-def serve(options: argparse.Namespace) -> None:
-    """A step for each line of input: its seconds, by the wall and of the CPU."""
-    torch.set_num_threads(options.threads)
-    step = training_step(options.serve, DitSpec(size=options.size), options.batch, not options.no_optimizer)
-    for _ in sys.stdin:
-        wall, cpu = perf_counter(), process_time()
-        step()
-        print(perf_counter() - wall, process_time() - cpu, flush=True)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = processes.parser(__doc__, ARMS, batch=4)
     parser.add_argument("--size", default="s/2")
-    parser.add_argument("--arm", choices=ARMS, action="append")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--no-optimizer", action="store_true")
-    parser.add_argument("--serve", choices=ARMS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        return serve(options)
-    arms = options.arm or list(ARMS)
-    workers = {
-        arm: subprocess.Popen(
-            [sys.executable, *sys.argv, "--serve", arm], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for arm in arms
-    }
-    seconds: dict[str, list[tuple[float, float]]] = {arm: [] for arm in arms}
-    order = Random(0)
-    for turn in range(options.rounds + 2):
-        for arm in order.sample(arms, len(arms)):
-            ask, answer = workers[arm].stdin, workers[arm].stdout
-            assert ask is not None and answer is not None
-            print(file=ask, flush=True)
-            wall, cpu = map(float, answer.readline().split())
-            if turn >= 2:  # the first two warm up
-                seconds[arm].append((wall, cpu))
-    for worker in workers.values():
-        worker.communicate()
-    print(f"torch {torch.__version__}, DiT-{options.size}, {options.threads} threads, batch {options.batch}")
-    for arm in arms:
-        wall, cpu = (median(column) * 1e3 for column in zip(*seconds[arm], strict=True))
-        print(f"  {arm:18s} {wall:7.0f} ms, {cpu:7.0f} of the CPU, {options.batch * 1e3 / wall:6.2f} images/s")
-    print("images a second, as ratios: median (quartiles) by the wall; of the CPU")
-    for one, other, wanted in RATIOS:
-        if {one, other} <= set(arms):
-            print(f"  {one} / {other}".ljust(38), *map(ratio, columns(seconds[other]), columns(seconds[one])), wanted)
-
-
-def columns(seconds: list[tuple[float, float]]) -> list[tuple[float, ...]]:
-    return list(zip(*seconds, strict=True))
-
-
-def ratio(over: tuple[float, ...], under: tuple[float, ...]) -> str:
-    ratios = sorted(a / b for a, b in zip(over, under, strict=True))
-    low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-    return f"{median(ratios):.3f} ({low:.3f}, {high:.3f})"
+        torch.set_num_threads(options.threads)
+        spec = DitSpec(size=options.size)
+        return processes.serve(training_step(options.serve, spec, options.batch, not options.no_optimizer))
+    seconds = processes.measure(options.arm or ARMS, options.rounds)
+    processes.show(seconds, "images a second", "images/s", options.batch, RATIOS)
 
 
 if __name__ == "__main__":
