@@ -6,6 +6,7 @@ They are decoded once for all trials, into the cache: 3 size^2 bytes a picture.
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -27,9 +28,9 @@ class PictureSpec(ImageSpec):
     image_column: str = "image"  # of parquet: bytes, or {bytes, path}
     label_column: str = "label"  # of parquet: the number of the class
 
+    @abstractmethod
     def pictures(self) -> Source:
         """The picture files. Raises InputError where there are none."""
-        raise NotImplementedError
 
     def fingerprint(self, cache: Path) -> str:
         return sha256(f"{self.pictures().fingerprint()} {self.image_size} {self.faulty}".encode()).hexdigest()
