@@ -227,6 +227,18 @@ def test_as_many_at_once_as_cpus_memory_and_the_study_allow() -> None:
     assert (crowded.at_once, crowded.notes) == (8, ["resources.concurrent is 20; 8 trials at once is the most here"])
 
 
+def test_a_cluster_is_counted_machine_by_machine() -> None:
+    """5 places of 3 CPUs on the first, 2 on the second; with a GPU each, one and none."""
+    machines = [Machine(16, 10**12, 1.0), Machine(8, 10**12, 0.0)]
+    assert plan(study(resources="cpus = 3"), machines=machines).at_once == 7
+    on_gpu = plan(study(resources="cpus = 3\ngpus = 1.0"), machines=machines)
+    assert (on_gpu.at_once, on_gpu.units) == (1, 1)
+    assert "1 h100; the cluster's 2 machines (24 CPUs, 1 GPUs), 1 trials at once" in " ".join(on_gpu.text().split())
+    assert plan(study(resources="gpus = 2.0"), machines=machines).notes == [
+        "a trial takes 1 x (1 CPUs, 2 GPUs), and the cluster has 16 CPUs and 1 GPUs, 8 CPUs and 0 GPUs"
+    ]
+
+
 def test_unequal_tuning_is_said_and_conditional_axes_are_not() -> None:
     assert plan(study(), machines=[BIG]).notes == []
     unequal = '[arms.a]\ntopology.kind = "ancre"\n[arms.b.axes]\n"optim.lr" = [0.1, 0.2, 0.3]\n'
@@ -250,9 +262,9 @@ def test_path_that_no_file_can_have_is_a_short_note() -> None:
 
 
 def test_budget_that_is_too_small_is_said() -> None:
-    assert plan(study('[axes]\n"train.steps" = [10_000_000_000_000]\n', budget="hours = 0.5"), machines=[BIG]).notes == [
-        "budget.hours is 0.5, so the study may not get through"
-    ]
+    assert plan(
+        study('[axes]\n"train.steps" = [10_000_000_000_000]\n', budget="hours = 0.5"), machines=[BIG]
+    ).notes == ["budget.hours is 0.5, so the study may not get through"]
 
 
 def test_text_and_rows_tell_the_plan() -> None:

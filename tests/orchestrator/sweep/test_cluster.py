@@ -32,5 +32,7 @@ def test_memory_thins_trials_out_but_does_not_forbid_them():
 
 @pytest.mark.parametrize("resources", [{"cpus": 17}, {"workers": 25}, {"gpus": 1.0, "workers": 5}])
 def test_what_can_never_be_given_is_refused(resources):
-    with pytest.raises(InputError, match=r"resources: a trial takes .* and the cluster has 16 CPUs and 4 GPUs, 8 CPUs and 0 GPUs"):
+    with pytest.raises(
+        InputError, match=r"resources: a trial takes .* and the cluster has 16 CPUs and 4 GPUs, 8 CPUs and 0 GPUs"
+    ):
         concurrency(Resources(**resources), NODES)
