@@ -278,8 +278,8 @@ def _scale(text: str) -> float:
         scale = float(text)
     except ValueError:
         scale = -1.0
-    if not 0 <= scale < float("inf"):
-        raise argparse.ArgumentTypeError(f"should be a number of 0 or more, got {text!r}")
+    if not 0 <= scale <= 1000:
+        raise argparse.ArgumentTypeError(f"should be a number from 0 to 1000, got {text!r}")
     return scale
 
 
