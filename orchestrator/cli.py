@@ -5,6 +5,7 @@ signal.
 """
 
 import argparse
+import io
 import os
 import sys
 import textwrap
@@ -25,6 +26,8 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need be no UTF-8
     arguments = build_parser().parse_args(argv)
     run: Command = arguments.run
     try:

@@ -63,7 +63,7 @@ class Parquet:
                     if row >= first:
                         yield record(f"{file}, row {row}", image, label, self.image, self.label)
                     row += 1
-        except (ArrowException, OSError, UnicodeDecodeError) as error:
+        except (ArrowException, OSError, UnicodeError) as error:
             raise InputError(f"{file}: cannot be read as parquet: {one_line(error)}") from error
 
 
@@ -84,5 +84,5 @@ def _opened(file: Path) -> Any:
 
     try:
         return ParquetFile(file)
-    except (ArrowException, OSError) as error:
+    except (ArrowException, OSError, UnicodeError) as error:
         raise InputError(f"{file}: cannot be read as parquet: {one_line(error)}") from error
