@@ -18,7 +18,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ class CachedBackend:
         page = self._unmoved(experiment, kept, min(next(gone, last), last))
         now = self._from(experiment, kept, page)
         early = now.runs[: page * PAGE]
-        changed = self._changed(experiment, early)
+        changed = self._changed(experiment, early, max(run.ended or 0 for run in kept.runs))
         if any(run.run_id not in changed and not _final(run) for run in early):
             return None
         return Kept(now.tokens, [changed.get(run.run_id, run) for run in early] + now.runs[page * PAGE :])
@@ -111,11 +111,10 @@ class CachedBackend:
             return last
         return _last_before(moved, last)
 
-    def _changed(self, experiment: str, early: Sequence[RawRun]) -> dict[str, RawRun]:
-        """The runs among these that may be other than they were, as they are now."""
+    def _changed(self, experiment: str, early: Sequence[RawRun], ended: int) -> dict[str, RawRun]:
+        """The runs among these that may be other than they were when none had ended later, as they are now."""
         if not early:
             return {}
-        ended = max(run.ended or 0 for run in early)
         later = every(self.source, experiment, f"attributes.end_time > {ended}")
         found = {run.run_id: run for run in every(self.source, experiment, "attributes.status = 'RUNNING'") + later}
         rest = [run.run_id for run in early if not _final(run) and run.run_id not in found]
@@ -146,10 +145,14 @@ def _last_before(moved: Callable[[int], bool], end: int) -> int:
 
 
 def _same(new: Sequence[RawRun], old: Sequence[RawRun]) -> bool:
-    """NaN is the same as itself."""
+    """In whatever order their tags and metrics come; NaN is the same as itself."""
     if len(new) != len(old):
         return False
-    return all(one is other or repr(one) == repr(other) for one, other in zip(new, old, strict=True))
+    return all(one is other or _ordered(one) == _ordered(other) for one, other in zip(new, old, strict=True))
+
+
+def _ordered(run: RawRun) -> str:
+    return repr(replace(run, tags=dict(sorted(run.tags.items())), metrics=dict(sorted(run.metrics.items()))))
 
 
 def read(file: Path) -> Kept | None:

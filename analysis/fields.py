@@ -88,12 +88,11 @@ class Fields:
             kind = kind_of([value])
             if held and not kind <= held:
                 some = next(one for one in self._values[name] if one is not None)
-                raise QueryError(
-                    f"field {name!r} holds {' and '.join(sorted(held))}, such as {str(some)[:40]!r}; "
-                    f"{str(value)[:40]!r} is {next(iter(kind))}"
-                )
+                what = f"{' and '.join(sorted(held))}, such as {repr(some)[:40]}"
+                raise QueryError(f"field {name!r} holds {what}; got {repr(value)[:40]}")
             if comparison.sign in ORDERS and (value is None or isinstance(value, bool)):
-                raise QueryError(f"field {name!r}: {comparison.sign} needs a number or text, not {str(value).lower()}")
+                said = "null" if value is None else str(value).lower()
+                raise QueryError(f"field {name!r}: {comparison.sign} needs a number or text, not {said}")
         return replace(comparison, field=name)
 
     def chosen(self, where: str) -> Callable[[Record], bool]:

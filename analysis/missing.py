@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import names
-from analysis.cells import Cell
+from analysis.cells import UNFINISHED, Cell
 from analysis.store import Study
 
 
@@ -24,7 +24,7 @@ def missing(study: Study, ranked: Sequence[Cell], whole: bool = True, home: Path
     """
     dash = ["--"] if study.name.startswith("-") else []
     go_on = shlex.join(["ancre", "resume", *(["--home", str(home)] if home else []), *dash, study.name])
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "cell": cell.cell,
             "arm": cell.arm,
@@ -42,14 +42,9 @@ def missing(study: Study, ranked: Sequence[Cell], whole: bool = True, home: Path
         never = (planned.get("configurations") or 0) - recorded[arm]
         if never > 0:
             reason = f"{never} configuration{'s' if never > 1 else ''} not started"
-            held: dict[str, Any] = {
-                "cell": None,
-                "arm": arm,
-                "status": "unfinished",
-                "missing": list(study.seeds),
-                "reason": reason,
-            }
-            rows.append(held | {"axes": {}, "command": go_on})
+            row = dict.fromkeys(("cell", "arm", "status", "missing", "reason", "axes", "command"))
+            said = {"arm": arm, "status": UNFINISHED, "missing": list(study.seeds), "reason": reason, "axes": {}}
+            rows.append(row | said | {"command": go_on})
     return rows
 
 

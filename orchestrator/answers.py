@@ -185,17 +185,34 @@ def _missing(asked: Namespace) -> Answer:
         metric = ""  # none was logged: all is missing
     ranked = queries.chosen_cells(rank(store, study, metric, asked.mode), asked.where)
     rows = missing(study, ranked, whole=asked.where is None, home=_named(asked.home))
-    return Answer.of(rows)
+    shown = [
+        {key: row[key] for key in ("cell", "arm", "missing")}
+        | {"why, and what completes it": f"{row['reason']}: {row['command'] or 'ended, and is not run again'}"}
+        for row in rows
+    ]
+    return Answer(rows, shown, lambda: rows)
 
 
 def _diverged(asked: Namespace) -> Answer:
     store, study = _study(asked)
     runs = queries.chosen_runs(store, study.runs, asked.where)
-    return Answer.of([place.row() for place in atlas(runs, asked.metric or study.metric)])
+    rows = [place.row() for place in atlas(runs, asked.metric or study.metric)]
+    shown = [
+        {key: row[key] for key in ("arm", "axis", "value")}
+        | {
+            "diverged": f"{row['diverged']} of {row['trials']}",
+            "share": row["share"],
+            "first": None if row["first_step"] is None else f"step {row['first_step']}: {row['metric']}",
+        }
+        for row in rows
+    ]
+    return Answer(rows, shown, lambda: rows)
 
 
 def _edges(asked: Namespace) -> Answer:
-    return Answer.of(queries.edges(_asked(asked)))
+    rows = queries.edges(_asked(asked))
+    shown = [{"arm": row["arm"], "best": f"{row['side']} {text(row['value'])}", "next": row["next"]} for row in rows]
+    return Answer(rows, shown, lambda: rows)
 
 
 def _importance(asked: Namespace) -> Answer:
