@@ -96,8 +96,8 @@ class Fields:
         return replace(comparison, field=name)
 
     def chosen(self, where: str) -> Callable[[Record], bool]:
-        """Whether a condition holds, of each record."""
-        return parse(where, self.checked).holds
+        """Whether a condition holds, of each record. Where there is none, no field is known and none is refused."""
+        return parse(where, self.checked if self._values else lambda comparison: comparison).holds
 
     def order(self, sort: str, records: Sequence[Record]) -> list[int]:
         """The places of the records in the order of "field,-field"; what lacks a field, or is NaN, goes last."""

@@ -49,8 +49,9 @@ def _key(held: Any) -> str:
 
 
 def _too_few(group: Sequence[Cell], varied: Sequence[str]) -> str:
-    if len(group) < FEWEST * len(varied):
-        return f"{len(group)} configurations for {len(varied)} axes: {FEWEST * len(varied)} are the fewest"
+    fewest = FEWEST * len(varied)
+    if len(group) < fewest:
+        return f"{len(group)} of the {fewest} configurations that it takes"
     if len({cell.summary.mean for cell in group}) == 1:
         return "all configurations have the same mean"
     return ""

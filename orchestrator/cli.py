@@ -16,7 +16,7 @@ from analysis.store import default_home
 from orchestrator.errors import InputError
 from orchestrator.packages import check_one_place
 from orchestrator.prepare.arguments import prepare_arguments
-from orchestrator.questions import query_arguments
+from orchestrator.questions import query_arguments, with_sort
 from orchestrator.tables import FORMATS, print_rows
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
+    arguments = build_parser().parse_args(with_sort(sys.argv[1:] if argv is None else argv))
     run: Command = arguments.run
     try:
         check_one_place()

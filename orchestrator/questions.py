@@ -1,6 +1,7 @@
 """What `ancre query` takes on the command line. It imports nothing, as `ancre --help` waits for it."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 QUESTIONS = {
@@ -45,3 +46,14 @@ def query_arguments(parser: argparse.ArgumentParser) -> None:
     add("--columns", metavar="FIELD,FIELD", help="show these fields only")
     add("--format", choices=FORMATS, default="table", help="default: table; parquet needs --out")
     add("--out", type=Path, metavar="FILE", help="write to this file instead")
+
+
+def with_sort(words: Sequence[str]) -> list[str]:
+    """The words of a command line, with `--sort -lr` as `--sort=-lr`: argparse would take -lr for an option."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] == "--sort":
+            joined[-1] = f"--sort={word}"
+        else:
+            joined.append(word)
+    return joined

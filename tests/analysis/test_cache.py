@@ -115,14 +115,18 @@ class World:
             one = self.choose.choice(open_)
             state = self.choose.choice([names.FINISHED, names.STOPPED, names.FAILED, names.PAUSED])
             ended = self.clock - self.choose.randrange(10)  # by another machine's clock
-            self._put(replace(one, ended=ended, tags={**one.tags, names.STATE: state}, metrics={"loss": float(self.clock)}))
+            self._put(
+                replace(one, ended=ended, tags={**one.tags, names.STATE: state}, metrics={"loss": float(self.clock)})
+            )
 
     def resume(self) -> None:
         left = [one for one in self.server.active.values() if one.tags[names.STATE] in (names.PAUSED, names.FAILED)]
         if left:
             one = self.choose.choice(left)
             state, ended = self.choose.choice([(names.RUNNING, None), (names.STOPPED, self.clock), (names.FAILED, 0)])
-            self._put(replace(one, ended=ended, tags={**one.tags, names.STATE: state}, metrics={"loss": float(self.clock)}))
+            self._put(
+                replace(one, ended=ended, tags={**one.tags, names.STATE: state}, metrics={"loss": float(self.clock)})
+            )
 
     def delete(self) -> None:
         if self.server.active:
@@ -133,6 +137,10 @@ class World:
         if self.server.deleted:
             name = self.choose.choice(sorted(self.server.deleted))
             self.server.active[name] = self.server.deleted.pop(name)
+
+    def _change(self, one: RawRun, state: str, ended: int | None) -> None:
+        tags = {**one.tags, names.STATE: state}
+        self._put(replace(one, ended=ended, tags=tags, metrics={"loss": float(self.clock)}))
 
     def _put(self, one: RawRun) -> None:
         self.server.active[one.run_id] = one
