@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -107,8 +107,8 @@ def best(*words: str) -> list[str]:
     return ["-m", "orchestrator", "query", "best", "big", "--metric", names.VAL_PERPLEXITY, *words]
 
 
-def show(what: str, runs: int, once: Callable[[], tuple[float, float]], times: int = 3) -> None:
-    cpu, wall = map(min, zip(*(once() for _ in range(times)), strict=True))
+def show(what: str, runs: int, words: list[str], uri: str, home: Path, times: int = 3) -> None:
+    cpu, wall = map(min, zip(*(timed(words, uri, home) for _ in range(times)), strict=True))
     print(f"{runs:6} runs, {what:34} {cpu:6.2f} s CPU, {wall:6.2f} s wall (least of {times})", flush=True)
 
 
@@ -140,13 +140,13 @@ def serving(folder: Path) -> Iterator[str]:
 def through_server(folder: Path, runs: int) -> None:
     home = folder / "home"
     with serving(folder) as uri:
-        show("http, cold", runs, lambda: timed(best(), uri, home), 1)
-        show("http, warm", runs, lambda: timed(best(), uri, home))
-        show("http, warm, --where", runs, lambda: timed(best("--where", WHERE), uri, home))
+        show("http, cold", runs, best(), uri, home, 1)
+        show("http, warm", runs, best(), uri, home)
+        show("http, warm, --where", runs, best("--where", WHERE), uri, home)
         add(folder, range(runs, runs + 20))
-        show("http, 20 runs more", runs, lambda: timed(best(), uri, home), 1)
+        show("http, 20 runs more", runs, best(), uri, home, 1)
         add(folder, range(runs + 20, runs + 36), "RUNNING")
-        show("http, 16 that run", runs, lambda: timed(best(), uri, home))
+        show("http, 16 that run", runs, best(), uri, home)
 
 
 def forgotten(file: Path) -> None:
@@ -166,11 +166,11 @@ def main() -> None:
             folder = Path(made)
             uri = build(folder, runs)
             forgotten(folder / "mlflow.db")
-            show("sqlite, cold", runs, lambda: timed(best(), uri, folder), 1)
-            show("sqlite, warm", runs, lambda: timed(best(), uri, folder))
-            show("sqlite, warm, --where", runs, lambda: timed(best("--where", WHERE), uri, folder))
+            show("sqlite, cold", runs, best(), uri, folder, 1)
+            show("sqlite, warm", runs, best(), uri, folder)
+            show("sqlite, warm, --where", runs, best("--where", WHERE), uri, folder)
             if asked.through_client:
-                show("sqlite, MlflowClient", runs, lambda: timed(["-c", THROUGH_CLIENT, uri], uri, folder), 1)
+                show("sqlite, MlflowClient", runs, ["-c", THROUGH_CLIENT, uri], uri, folder, 1)
             if asked.server:
                 through_server(folder, runs)
 
