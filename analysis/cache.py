@@ -29,7 +29,7 @@ from analysis.store import Points, QueryError, RawRun, redacted
 
 LAYOUT = b"ancre runs 1\n"
 DIGEST = 16  # bytes
-PAGE = 100  # runs: the last page is read again each time
+PAGE = 50  # runs: the last page is read again each time
 FINAL = (names.FINISHED, names.STOPPED, names.DIVERGED)  # a trial in one of these is not run again
 TAG, METRIC = "tag:", "metric:"  # in front of a column's name
 
@@ -41,9 +41,9 @@ class Kept:
     tokens: list[str]
     runs: list[RawRun]
 
-    def first(self, page: int) -> str:
-        """The id of the run that a page begins with."""
-        return self.runs[page * PAGE].run_id
+    def begins(self, page: int, runs: Sequence[RawRun]) -> bool:
+        """Whether these begin with the run that a page began with."""
+        return bool(runs) and runs[0].run_id == self.runs[page * PAGE].run_id
 
 
 class CachedBackend:
@@ -71,45 +71,45 @@ class CachedBackend:
             with suppress(QueryError):  # a token that the server no longer takes
                 now = self._renewed(experiment, kept)
         if now is None:
-            now = self._from(experiment, Kept([""], []), 0)
+            now = self._from(experiment, Kept([""], []), 0, self._page(experiment, ""))
         if kept is None or now.tokens != kept.tokens or not _same(now.runs, kept.runs):
             with suppress(OSError, ValueError):  # a full disk, a home of someone else's, text that is no UTF-8
                 write(file, now)
         return sorted(now.runs, key=lambda run: (run.started, run.run_id))
 
-    def _from(self, experiment: str, kept: Kept, page: int) -> Kept:
-        """What is kept before a page, and the server's runs from there on."""
+    def _page(self, experiment: str, token: str, size: int | None = None) -> tuple[list[RawRun], str]:
+        return self.source.page(experiment, token=token, size=size or PAGE)
+
+    def _from(self, experiment: str, kept: Kept, page: int, there: tuple[list[RawRun], str]) -> Kept:
+        """What is kept before a page, that page as it is now, and the server's runs behind it."""
         tokens, runs = kept.tokens[: page + 1], kept.runs[: page * PAGE]
-        while True:
-            more, token = self.source.page(experiment, token=tokens[-1], size=PAGE)
-            runs += more
-            if not token:
-                return Kept(tokens, runs)
+        more, token = there
+        runs += more
+        while token:
             tokens.append(token)
+            more, token = self._page(experiment, token)
+            runs += more
+        return Kept(tokens, runs)
 
     def _renewed(self, experiment: str, kept: Kept) -> Kept | None:
         """As the server has it now; None where that cannot be told without reading everything."""
         deleted = {run.run_id for run in every(self.source, experiment, deleted=True)}
         last = (len(kept.runs) - 1) // PAGE
         gone = (place // PAGE for place, run in enumerate(kept.runs) if run.run_id in deleted)
-        page = self._unmoved(experiment, kept, min(next(gone, last), last))
-        now = self._from(experiment, kept, page)
+        page = min(next(gone, last), last)
+        there = self._page(experiment, kept.tokens[page])
+        if page and not kept.begins(page, there[0]):
+            page = _last_before(lambda at: not self._begins(experiment, kept, at), page)
+            there = self._page(experiment, kept.tokens[page])
+        now = self._from(experiment, kept, page, there)
         early = now.runs[: page * PAGE]
         changed = self._changed(experiment, early, max(run.ended or 0 for run in kept.runs))
         if any(run.run_id not in changed and not _final(run) for run in early):
             return None
         return Kept(now.tokens, [changed.get(run.run_id, run) for run in early] + now.runs[page * PAGE :])
 
-    def _unmoved(self, experiment: str, kept: Kept, last: int) -> int:
-        """The last page, up to `last`, that begins as it did."""
-
-        def moved(page: int) -> bool:
-            first, _ = self.source.page(experiment, token=kept.tokens[page], size=1)
-            return [run.run_id for run in first] != [kept.first(page)]
-
-        if last == 0 or not moved(last):
-            return last
-        return _last_before(moved, last)
+    def _begins(self, experiment: str, kept: Kept, page: int) -> bool:
+        return kept.begins(page, self._page(experiment, kept.tokens[page], size=1)[0])
 
     def _changed(self, experiment: str, early: Sequence[RawRun], ended: int) -> dict[str, RawRun]:
         """The runs among these that may be other than they were when none had ended later, as they are now."""

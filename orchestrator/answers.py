@@ -19,7 +19,6 @@ from analysis.store import QueryError, Store, Study, default_home, open_store
 from analysis.tasks import deep
 from orchestrator.errors import InputError
 from orchestrator.record.tracking import uri_of
-from orchestrator.study.export import study_of, trial_of
 from orchestrator.tables import print_rows, text, write_parquet
 
 if TYPE_CHECKING:
@@ -299,6 +298,8 @@ def write_report(asked: Namespace) -> "Report":
 
 def exported(asked: Namespace) -> str:
     """A study file of the one configuration whose cell begins with `asked.cell`."""
+    from orchestrator.study.export import study_of, trial_of  # knows all kinds: a quarter of a second
+
     with asking():
         store = open_store(uri_of(asked.home), asked.home)
         studies = [store.study(name) for name in ([asked.study] if asked.study else store.names())]
