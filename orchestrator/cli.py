@@ -16,6 +16,7 @@ from analysis.store import default_home
 from orchestrator.errors import InputError
 from orchestrator.packages import check_one_place
 from orchestrator.prepare.arguments import prepare_arguments
+from orchestrator.questions import query_arguments, with_sort
 from orchestrator.tables import FORMATS, print_rows
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
+    arguments = build_parser().parse_args(with_sort(sys.argv[1:] if argv is None else argv))
     run: Command = arguments.run
     try:
         check_one_place()
@@ -93,10 +94,7 @@ def status(arguments: argparse.Namespace) -> int:
 def query(arguments: argparse.Namespace) -> int:
     from orchestrator.answers import query
 
-    rows, shown = query(arguments)
-    if arguments.format == "table" and rows and "metric" in rows[0]:
-        print(f"{rows[0]['metric']} over seeds")
-    print_rows(rows, arguments.format, shown)
+    query(arguments)
     return 0
 
 
@@ -203,16 +201,9 @@ def build_parser() -> Parser:
     one.add_argument("study", metavar="NAME", nargs="?", help="one study, trial by trial")
     _reads(_homed(one))
 
-    one = add("query", query, "ask MLflow: best configurations, cells, runs, learned topologies, curves, depths")
-    one.add_argument("what", choices=("best", "cells", "runs", "topology", "curves", "depths"))
-    one.add_argument("study", metavar="STUDY", help="the study's name")
-    one.add_argument("--metric", help="rank by this metric (default: the study's)")
-    one.add_argument(
-        "--mode", choices=("min", "max"), help="which end is best (default: the study's, else the metric's)"
-    )
-    one.add_argument("--top", type=int, default=10, help="how many configurations `best` lists (default: %(default)s)")
-    one.add_argument("--cell", help="topology, curves, depths: of this cell (default: each arm's best)")
-    _reads(_homed(one))
+    one = add("query", query, "ask MLflow: best configurations, runs, what is missing, what matters, topologies, ..")
+    query_arguments(one)
+    _homed(one)
 
     one = add("report", report, "write one HTML file, readable offline, on one or more studies")
     one.add_argument("study", metavar="STUDY", nargs="+", help="names of studies")

@@ -30,6 +30,7 @@ BAD = {
     ("status", "demo"): "no study 'demo'",
     ("query", "best", "demo"): "no study was recorded there yet",
     ("query", "best", "x' OR 1=1 --"): "no study was recorded there yet",
+    ("query", "runs", "demo", "--format", "parquet"): "--format parquet needs --out FILE",
     ("report", "demo"): "no study was recorded there yet",
     ("export", "abc"): "no study was recorded there yet",
     ("kinds", "topologies"): "did you mean 'topology'?",
