@@ -232,10 +232,10 @@ def build_parser() -> Parser:
     one.add_argument("--out", type=Path, help="write to this file instead")
     _homed(one)
 
-    said = "make text ready for training"
+    said = "make text or pictures ready for training"
     group = commands.add_parser("data", help=said, description=f"{said.capitalize()}.")
     inner = group.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    one = inner.add_parser("prepare", help="tokenize text once, into shards that trials share")
+    one = inner.add_parser("prepare", help="tokenize text, or encode pictures, once, into shards that trials share")
     one.set_defaults(run=prepare)
     prepare_arguments(one)
 
