@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from analysis.store import default_home
 from orchestrator.errors import InputError
+from orchestrator.launch.arguments import launch_arguments, logs_arguments, stop_arguments
 from orchestrator.packages import check_one_place
 from orchestrator.prepare.arguments import prepare_arguments
 from orchestrator.questions import query_arguments, with_sort
@@ -81,6 +82,24 @@ def resume(arguments: argparse.Namespace) -> int:
     from orchestrator.sweep.run import resume
 
     return resume(arguments.study, arguments.home, address=arguments.address).exit_code
+
+
+def launch(arguments: argparse.Namespace) -> int:
+    from orchestrator.launch.command import launch
+
+    return launch(arguments)
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    from orchestrator.launch.command import stop
+
+    return stop(arguments)
+
+
+def logs(arguments: argparse.Namespace) -> int:
+    from orchestrator.launch.command import logs
+
+    return logs(arguments)
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -196,6 +215,15 @@ def build_parser() -> Parser:
     one = add("resume", resume, "finish a study that was interrupted, from its checkpoints")
     one.add_argument("study", metavar="NAME", help="the study's name")
     _runs(one)
+
+    one = add("launch", launch, "write a study as a job: on this machine, a Ray cluster, SLURM or Kubernetes")
+    launch_arguments(_homed(_changes(one)))
+
+    one = add("stop", stop, "pause a study, wherever it runs")
+    stop_arguments(_homed(one))
+
+    one = add("logs", logs, "print what a trial, or the driver of a study, said")
+    logs_arguments(_homed(one))
 
     one = add("status", status, "say how far studies are, from the home folder alone")
     one.add_argument("study", metavar="NAME", nargs="?", help="one study, trial by trial")

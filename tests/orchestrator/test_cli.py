@@ -106,7 +106,10 @@ def test_tables_fit_in_80_columns(words: tuple[str, ...], capsys: pytest.Capture
 
 
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("kinds", "plan", "start", "resume", "status", "query", "report", "export", "data", "doctor"):
+    for command in (
+        *("kinds", "plan", "start", "resume", "launch", "stop", "logs"),
+        *("status", "query", "report", "export", "data", "doctor"),
+    ):
         with pytest.raises(SystemExit) as stopped:
             cli.main((command, "--help"))
         assert stopped.value.code == 0
