@@ -76,6 +76,14 @@ class DitSpec(Spec):
             if not 0 <= label < self.num_classes:
                 raise ValueError(f"class {label}: this network knows the classes 0 to {self.num_classes - 1}")
 
+    def check_images(self, shape: tuple[int, int, int] | None, num_classes: int | None) -> None:
+        """Raise ValueError, in one line, where images (C, H, W) of so many classes are not for it; None: not known."""
+        if shape not in (None, self.shape):
+            theirs, ours = (" x ".join(map(str, one)) for one in (shape or (), self.shape))
+            raise ValueError(f"model: channels and image_size say {ours}; the images are {theirs}")
+        if num_classes not in (None, self.num_classes):
+            raise ValueError(f"model.num_classes is {self.num_classes}; the images have {num_classes} classes")
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of an image."""

@@ -17,7 +17,7 @@ class SamplingSpec(Spec):
     steps: int = Field(default=250, ge=1, le=1000)  # of the schedule's 1000
     # Noise that DDIM adds, as a part of what the reverse process adds: at 0 the first noise decides the image.
     eta: float = Field(default=0.0, ge=0, le=1)
-    cfg: float = Field(default=1.0, ge=0)  # scale of guidance; 1 is none
+    cfg: float = Field(default=1.0, ge=0, le=1000)  # scale of guidance; 1 is none
     guidance_channels: int | None = Field(default=None, ge=1)  # how many channels are guided; None: all
 
     @model_validator(mode="after")

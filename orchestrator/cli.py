@@ -5,6 +5,7 @@ signal.
 """
 
 import argparse
+import io
 import os
 import sys
 import textwrap
@@ -27,6 +28,8 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need be no UTF-8
     arguments = build_parser().parse_args(with_sort(sys.argv[1:] if argv is None else argv))
     run: Command = arguments.run
     try:
@@ -297,8 +300,8 @@ def _scale(text: str) -> float:
         scale = float(text)
     except ValueError:
         scale = -1.0
-    if not 0 <= scale < float("inf"):
-        raise argparse.ArgumentTypeError(f"should be a number of 0 or more, got {text!r}")
+    if not 0 <= scale <= 1000:
+        raise argparse.ArgumentTypeError(f"should be a number from 0 to 1000, got {text!r}")
     return scale
 
 

@@ -14,8 +14,14 @@ class InputError(Exception):
     """Bad input. `str(error)` is the one line that the user reads: of a longer one, its beginning and its end."""
 
     def __init__(self, line: str) -> None:
+        line = printable(line)
         over = len(line) > LONGEST_LINE
         super().__init__(f"{line[: LONGEST_LINE - 200]} ... {line[-195:]}" if over else line)
+
+
+def printable(text: str) -> str:
+    """With escapes for what cannot be printed: newlines in a file's name, or its bytes that are no UTF-8."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(error: BaseException) -> str:

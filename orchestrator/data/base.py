@@ -6,11 +6,12 @@ Every file in this folder defines one `Spec`; its name is its kind.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
 from models.spec import Spec
+from orchestrator.errors import InputError
 
 
 def existing(path: str) -> Path | None:
@@ -20,6 +21,18 @@ def existing(path: str) -> Path | None:
         return found if found.exists() else None
     except (OSError, RuntimeError, ValueError):  # too long a name, ~nobody, a zero byte
         return None
+
+
+def files_fingerprint(files: Iterable[tuple[object, Path]]) -> str:
+    """A hash of files by name, size and time of change. Raises InputError where one is not there."""
+    digest = sha256()
+    for name, file in files:
+        try:
+            stat = file.stat()
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read: {error.strerror}") from error
+        digest.update(f"{name} {stat.st_size} {stat.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 class DataSpec(Spec):

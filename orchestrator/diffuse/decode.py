@@ -11,7 +11,8 @@ from torch import Tensor
 from orchestrator.images.base import Images, ImageSpec, Subset
 from orchestrator.images.latents import Spec as Latents
 
-Decode = Callable[[Tensor], NDArray[np.float32]]  # (N, C, H, W) float32 on the CPU to (N, C', H', W') in [-1, 1]
+# (N, C, H, W) float32 on the CPU to (N, C', H', W') in [-1, 1], or NaN where it is not finite
+Decode = Callable[[Tensor], NDArray[np.float32]]
 
 
 def decoder(images: ImageSpec, vae: str | None, device: str) -> Decode:
@@ -24,18 +25,26 @@ def decoder(images: ImageSpec, vae: str | None, device: str) -> Decode:
         InputError: there is no such autoencoder.
     """
     if not isinstance(images, Latents) or vae is None:
-        return lambda x: x.clamp(-1, 1).numpy()
+        return lambda x: _clipped(x.numpy())
     from orchestrator.image_shards.vae import Vae
 
     network = Vae(vae, "evaluate.vae", device)
-    return lambda x: network.decode(x.numpy(), images.scale).clip(-1, 1)
+    return lambda x: _clipped(network.decode(x.numpy(), images.scale))
 
 
-def check_vae(images: Images, vae: str) -> None:
-    """Raise InputError where latents are of another autoencoder."""
+def _clipped(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.where(np.isfinite(pixels), pixels.clip(-1, 1), np.float32(np.nan))
+
+
+def decoded_shape(images: Images, vae: str | None) -> tuple[int, int, int]:
+    """(C, H, W) of the pixels of an image. Raises InputError where latents are of another autoencoder."""
     from orchestrator.image_shards.corpus import Latents as Cached
     from orchestrator.image_shards.vae import Vae
 
     cached = images.images if isinstance(images, Subset) else images
-    if isinstance(cached, Cached):
-        cached.check(Vae(vae, "evaluate.vae", "cpu"), "evaluate.vae")
+    if vae is None or not isinstance(cached, Cached):
+        return images.shape
+    network = Vae(vae, "evaluate.vae", "cpu")
+    cached.check(network, "evaluate.vae")
+    _, height, width = images.shape
+    return 3, height * network.factor, width * network.factor

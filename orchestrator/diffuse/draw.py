@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
+from orchestrator.answers import writing
 from orchestrator.errors import InputError
+from orchestrator.record.jsonl import replace
 from orchestrator.trials import Found, find
 from orchestrator.workloads.dit import Spec
 
@@ -37,7 +40,8 @@ def draw(
         The file that was written.
 
     Raises:
-        InputError: no such trial, none of diffusion, no checkpoint, no such class, or a file that cannot be written.
+        InputError: no such trial, none of diffusion, no checkpoint, no such class, images that are not finite, or a
+            file that cannot be written.
     """
     found = find(run, home, Spec, "sampled")
     out = out or home / "samples" / f"{found.trial}.png"
@@ -50,7 +54,8 @@ def draw(
     _check_out(out)
     changed = {name: value for name, value in (("steps", steps), ("cfg", cfg)) if value is not None}
     content = _drawn(found.spec, checkpoint, labels, count, changed, seed)
-    out.write_bytes(content)
+    with writing(out):
+        replace(out, content)
     return out
 
 
@@ -67,16 +72,15 @@ def _checkpoint(found: Found[Spec]) -> Path:
 
 def _check_out(out: Path) -> None:
     """Before hours of drawing."""
-    if out.suffix != ".png":
-        raise InputError(f"--out {out}: should end in .png")
-    try:
+    if out.suffix != ".png" or out.is_dir():
+        raise InputError(f"--out {out}: should be a file that ends in .png")
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.open("ab").close()
-    except OSError as error:
-        raise InputError(f"--out {out}: cannot be written: {error.strerror}") from error
+        TemporaryFile(dir=out.parent).close()
 
 
 def _drawn(spec: Spec, checkpoint: Path, labels: list[int], count: int, changed: dict[str, float], seed: int) -> bytes:
+    import numpy as np
     import torch
 
     from models.diffusion import linear
@@ -103,4 +107,6 @@ def _drawn(spec: Spec, checkpoint: Path, labels: list[int], count: int, changed:
             batch=spec.evaluate.batch,
         )
     pixels = decoder(spec.images, spec.evaluate.vae, str(device))(x)
+    if not np.isfinite(pixels).all():
+        raise InputError(f"what is drawn is not finite: at --cfg {how.cfg:g}, or the trial's weights have diverged")
     return grid(pixels.reshape(len(labels), count, *pixels.shape[1:]))

@@ -39,6 +39,7 @@ class Drawn(NamedTuple):
     right: int  # images whose class the feature network names
     named: int  # images that it was asked about: none where its classes are others
     shown: Kept
+    finite: bool  # whether all pixels are
 
 
 class Judged(NamedTuple):
@@ -80,7 +81,7 @@ class Judge:
         metrics: dict[str, float] = {}
         for scale in self.spec.scales:
             drawn = _merged(self.workers.all(self._drawn(network, scale)))
-            if not np.isfinite(drawn.statistics.pool.scatter).all():
+            if not (drawn.finite and np.isfinite(drawn.statistics.pool.scatter).all()):
                 return Judged({names.VAL_FID: math.nan}, b"")
             found = compare(self.real, drawn.statistics) if self.workers.rank == 0 else {}
             found = self.workers.all(found)[0]
@@ -102,7 +103,7 @@ class Judge:
         with torch.autocast(self.workers.device.type, torch.bfloat16, enabled=self.mixed):
             x = sample(network, self.schedule, labels.tolist(), numbers.tolist(), how, batch=self.spec.batch)
         pixels = self.decode(x)
-        found = self.features.features(pixels)
+        found = self.features.features(np.nan_to_num(pixels))
         told = found.logits.shape[1] == classes
         shown = set(self._shown(classes).flat)
         return Drawn(
@@ -110,6 +111,7 @@ class Judge:
             int((found.logits.argmax(1) == labels).sum()) if told else 0,
             len(numbers) if told else 0,
             {int(n): image for n, image in zip(numbers, pixels, strict=True) if n in shown},
+            bool(np.isfinite(pixels).all()),
         )
 
     def _shown(self, classes: int) -> Numbers:
@@ -125,17 +127,17 @@ class Judge:
 
 def _merged(parts: Iterable[Drawn]) -> Drawn:
     """Of all parts, which are read one by one: each has covariances of as many numbers as features squared."""
-    right, named, shown = 0, 0, Kept()
+    right, named, shown, finite = 0, 0, Kept(), True
 
     def statistics() -> Iterator[Statistics]:
-        nonlocal right, named
+        nonlocal right, named, finite
         for part in parts:
-            right, named = right + part.right, named + part.named
+            right, named, finite = right + part.right, named + part.named, finite and part.finite
             shown.update(part.shown)
             yield part.statistics
 
     merged = Statistics.merged(statistics())
-    return Drawn(merged, right, named, shown)
+    return Drawn(merged, right, named, shown, finite)
 
 
 def _batches(numbers: Numbers, size: int) -> Iterator[Numbers]:

@@ -43,10 +43,12 @@ class Spec(FeatureSpec):
         digits = Digits()
         made_of = f"{FORMAT} {STEPS} {BATCH} {LR} {self.seed} {torch.__version__} {digits.fingerprint(cache)}"
         file = cache / "features" / f"digits-{sha256(made_of.encode()).hexdigest()[:16]}.pt"
-        if not file.exists():
+        state = _kept(file)
+        if state is None:
+            state = _trained(self.seed, digits.open(cache).train)
             file.parent.mkdir(parents=True, exist_ok=True)
-            replace(file, _trained(self.seed, digits.open(cache).train))
-        return Classifier(file.read_bytes(), device)
+            replace(file, sha256(state).digest() + state)
+        return Classifier(state, device)
 
 
 class Classifier(Network):
@@ -84,6 +86,13 @@ class Classifier(Network):
         """Share of images whose class it names."""
         x, y = images.read(np.arange(len(images)))
         return float((self.features(x).logits.argmax(1) == y).mean())
+
+
+def _kept(file: Path) -> bytes | None:
+    """The state that a file holds after its hash; None: there is none, or it is damaged."""
+    content = file.read_bytes() if file.exists() else b""
+    state = content[sha256().digest_size :]
+    return state if content == sha256(state).digest() + state else None
 
 
 def _network() -> Sequential:

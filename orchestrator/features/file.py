@@ -47,6 +47,7 @@ class FileNetwork(Network):
 
     def __init__(self, name: str, digest: str, run: Run) -> None:
         self.name, self.hash, self.run = name, digest, run
+        self._widths: list[int] = []  # of the first images' features
 
     def features(self, x: NDArray[Any]) -> Features:
         shape = " x ".join(map(str, x.shape[1:]))
@@ -55,12 +56,22 @@ class FileNetwork(Network):
         except Exception as error:  # whatever a stranger's function raises
             what = one_line(error)[-300:]
             raise InputError(f"{self.name}: cannot take images of uint8, {len(x)} x {shape}: {what}") from error
-        found = ", ".join(str(array.shape) for array in arrays)
-        if len(arrays) != 3 or any(len(array) != len(x) for array in arrays if array.ndim) or not arrays[0].ndim:
-            raise InputError(f"{self.name}: of {len(x)} images it gives {found}; wanted: pool, spatial, logits of each")
+        found = ", ".join(f"{array.dtype} {array.shape}" for array in arrays)
+        wanted = "wanted are three arrays of numbers with a row an image: pool, spatial, logits"
+        if len(arrays) != 3 or not all(_rows_of_numbers(array, len(x)) for array in arrays):
+            raise InputError(f"{self.name}: of {len(x)} images it gives {found}; {wanted}")
         if not all(np.isfinite(array).all() for array in arrays):
             raise InputError(f"{self.name}: gives features that are not finite")
-        return Features(*(array.reshape(len(x), -1) for array in arrays))
+        features = Features(*(array.reshape(len(x), -1) for array in arrays))
+        widths = [array.shape[1] for array in features]
+        self._widths = self._widths or widths
+        if widths != self._widths:
+            raise InputError(f"{self.name}: gives {widths} features an image; of earlier images {self._widths}")
+        return features
+
+
+def _rows_of_numbers(array: NDArray[Any], count: int) -> bool:
+    return array.dtype.kind in "iuf" and array.size > 0 and array.shape[:1] == (count,)
 
 
 def _torchscript(file: Path, device: str) -> Run:
@@ -90,9 +101,11 @@ def _onnx(file: Path, device: str) -> Run:
         session = onnxruntime.InferenceSession(str(file), providers=providers)
     except Exception as error:  # the library's own, without a common base
         raise InputError(f"features.path: {file}: is no ONNX: {one_line(error)[:200]}") from error
-    name = session.get_inputs()[0].name
+    inputs = [taken.name for taken in session.get_inputs()]
+    if len(inputs) != 1:
+        raise InputError(f"features.path: {file}: takes {len(inputs)} inputs; wanted is one, of images")
 
     def run(pixels: NDArray[np.uint8]) -> list[NDArray[Any]]:
-        return list(session.run(None, {name: pixels}))
+        return list(session.run(None, {inputs[0]: pixels}))
 
     return run

@@ -6,7 +6,6 @@ A file says which feature network it is of; another network's is refused.
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, one_line
 from orchestrator.features.base import Features
 from orchestrator.image_metrics import SPLIT
 from orchestrator.image_metrics.inception import ClassSums
@@ -115,9 +114,9 @@ class Statistics:
             )
             classes = ClassSums(*(found[f"classes_{key}"] for key in ("count", "probability", "negentropy")))
             statistics = cls(str(found["network"]), pool, spatial, classes, found["numbers"], found["features"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # whatever a damaged archive raises
             raise InputError(
-                f"{file}: no statistics of images ({error}); delete it and they are gathered again"
+                f"{file}: no statistics of images ({one_line(error)}); delete it and they are gathered again"
             ) from error
         statistics.check(network, str(file))
         return statistics

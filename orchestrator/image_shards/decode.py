@@ -43,6 +43,8 @@ def decode(content: bytes, size: int) -> NDArray[np.uint8]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         pixels = " ".join(str(error).split()).partition(",")[0].lower()
         raise Faulty(f"{pixels} (a decompression bomb?)") from error
+    except Faulty:
+        raise
     except UnidentifiedImageError as error:
         raise Faulty("no picture") from error
     except Exception as error:  # each format raises its own
@@ -58,6 +60,13 @@ def _refuse_bombs() -> None:
 
 
 def _rgb(image: Image) -> Image:
+    """With 8 bits a channel."""
+    from PIL.Image import fromarray
+
+    if image.mode.startswith("I;16"):  # which Pillow would clip at 255
+        return fromarray(np.rint(np.asarray(image) / 257).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise Faulty("32-bit or float pixels, of no known range; save it with 8 bits a channel")
     # Pillow warns of palettes with transparency, which go through RGBA.
     return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
 

@@ -26,6 +26,7 @@ class Hub:
     def __init__(self, name: str, config: str | None, split: str, image: str, label: str, instead: str) -> None:
         self.name, self.config, self.split = name, config, split
         self.image, self.label, self.instead = image, label, instead
+        self.where = f"{name} {split}"
 
     @property
     def num_classes(self) -> int | None:
@@ -39,7 +40,7 @@ class Hub:
     def records(self, first: int = 0) -> Iterator[Record]:
         for number in range(first, len(self._rows)):
             row = self._rows[number]
-            where = f"{self.name} {self.split}, row {number}"
+            where = f"{self.where}, row {number}"
             yield record(where, _read(row[self.image], where), row[self.label], self.image, self.label)
 
     @cached_property
@@ -60,7 +61,7 @@ class Hub:
                 f"{self.name}: the Hugging Face hub cannot be reached; give {self.instead} instead: {INSTEAD}"
             ) from error
         except Exception as error:  # unknown configurations and splits, among much else
-            raise InputError(f"{self.name} {self.split}: {one_line(error)}") from error
+            raise InputError(f"{self.where}: {one_line(error)}") from error
         for column in (self.image, self.label):
             if column not in rows.column_names:
                 raise InputError(f"{self.name}: no column {column!r}{did_you_mean(column, rows.column_names)}")

@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import InputError, did_you_mean
-from orchestrator.image_shards.sources import Record, files_fingerprint
+from orchestrator.data.base import files_fingerprint
+from orchestrator.errors import InputError, did_you_mean, one_line
+from orchestrator.image_shards.sources import Record, class_number
 
 ROWS = 64  # read at once
 
@@ -17,8 +18,8 @@ ROWS = 64  # read at once
 class Parquet:
     """Rows of files, file by file."""
 
-    def __init__(self, files: list[Path], image: str, label: str) -> None:
-        self.files, self.image, self.label = files, image, label
+    def __init__(self, files: list[Path], where: str, image: str, label: str) -> None:
+        self.files, self.where, self.image, self.label = files, where, image, label
 
     @cached_property
     def num_classes(self) -> int | None:
@@ -26,12 +27,13 @@ class Parquet:
         with _opened(self.files[0]) as table:
             metadata = (table.schema_arrow.metadata or {}).get(b"huggingface", b"{}")
         try:
-            return len(json.loads(metadata)["info"]["features"][self.label]["names"])
-        except (ValueError, KeyError, TypeError):
+            names = json.loads(metadata)["info"]["features"][self.label]["names"]
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
+        return len(names) if isinstance(names, list) else None
 
     def fingerprint(self) -> str:
-        return files_fingerprint(self.files)
+        return files_fingerprint((file.name, file) for file in self.files)
 
     def records(self, first: int = 0) -> Iterator[Record]:
         for file in self.files:
@@ -48,6 +50,8 @@ class Parquet:
         for column in (self.image, self.label):
             if column not in names:
                 raise InputError(f"{file}: no column {column!r}{did_you_mean(column, names)}")
+            if names.count(column) > 1:
+                raise InputError(f"{file}: {names.count(column)} columns are named {column!r}; give each its own name")
         group, row = 0, 0  # whole groups before `first` are not read
         while row + table.metadata.row_group(group).num_rows <= first:
             row += table.metadata.row_group(group).num_rows
@@ -59,8 +63,8 @@ class Parquet:
                     if row >= first:
                         yield record(f"{file}, row {row}", image, label, self.image, self.label)
                     row += 1
-        except (ArrowException, OSError) as error:
-            raise InputError(f"{file}: cannot be read as parquet: {str(error).splitlines()[0]}") from error
+        except (ArrowException, OSError, UnicodeError) as error:
+            raise InputError(f"{file}: cannot be read as parquet: {one_line(error)}") from error
 
 
 def record(where: str, image: Any, label: Any, image_column: str, label_column: str) -> Record:
@@ -68,9 +72,10 @@ def record(where: str, image: Any, label: Any, image_column: str, label_column: 
     name, content = (image.get("path"), image.get("bytes")) if isinstance(image, dict) else (None, image)
     if not isinstance(content, bytes | None):
         raise InputError(f"{where}: {image_column!r} is {type(content).__name__}, not the bytes of a picture")
-    if not isinstance(label, int) or label < 0:
-        raise InputError(f"{where}: {label_column!r} is {label!r}, not the number of a class")
-    return Record(f"{where} ({name})" if name else where, content or b"", label)
+    try:
+        return Record(f"{where} ({name})" if name else where, content or b"", class_number(label))
+    except ValueError as error:
+        raise InputError(f"{where}: {label_column!r} is {label!r:.40}, {error}") from error
 
 
 def _opened(file: Path) -> Any:
@@ -79,5 +84,5 @@ def _opened(file: Path) -> Any:
 
     try:
         return ParquetFile(file)
-    except (ArrowException, OSError) as error:
-        raise InputError(f"{file}: cannot be read as parquet: {str(error).splitlines()[0]}") from error
+    except (ArrowException, OSError, UnicodeError) as error:
+        raise InputError(f"{file}: cannot be read as parquet: {one_line(error)}") from error

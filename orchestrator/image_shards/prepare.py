@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, printable
 from orchestrator.image_shards.collect import Collected, Encoder
 from orchestrator.image_shards.decode import Faulty, decode
 from orchestrator.image_shards.folder import Manifest, Skipped
@@ -74,13 +74,13 @@ class Preparation:
                     with closing(Progress(out, self.settings)) as progress:
                         self._run(out, progress)
                 (out / PROGRESS).unlink(missing_ok=True)
-                for left in (*out.glob(".*"), *out.glob("images/.*")):  # of a file that was being written
-                    left.unlink()
+                shards.remove_scratch(out)
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise InputError(f"{where}: {reason}; once that is mended, the same command goes on") from error
         manifest = shards.read_as(Manifest, out)
         refuse_other(out, manifest.settings, self.settings)
+        shards.check_sizes(out, manifest.files)
         if manifest.skipped and self.if_faulty == "refuse":
             raise self._refused(manifest.skipped[0])
         return manifest
@@ -90,6 +90,8 @@ class Preparation:
         (out / "images").mkdir(exist_ok=True)
         with ThreadPoolExecutor(self.workers) as pool:
             self._read(out, progress, pool)
+        if not progress.records:
+            raise InputError(f"{self.source.where}: no picture in it")
         if not progress.shards:
             raise InputError(f"no picture that can be used among {progress.records}: {self._shown(progress.skipped)}")
         classes = self.source.num_classes
@@ -116,7 +118,7 @@ class Preparation:
         number = first
         for number, (record, picture) in zip(count(first + 1), self._decoded(first, pool), strict=False):
             if isinstance(picture, Faulty):
-                skipped.append(Skipped(name=record.name, fault=str(picture)))
+                skipped.append(Skipped(name=printable(record.name), fault=printable(str(picture))))
                 if self.if_faulty == "refuse":
                     raise self._refused(skipped[-1])
             else:

@@ -7,8 +7,8 @@ from typing import Any
 
 from orchestrator.image_shards.folder import Shard, Skipped
 from orchestrator.prepare.progress import PROGRESS as PROGRESS
-from orchestrator.prepare.progress import refuse_other
-from orchestrator.record.jsonl import Tail, Writer
+from orchestrator.prepare.progress import committed, refuse_other
+from orchestrator.record.jsonl import Tail, Writer, expect
 
 
 class Progress:
@@ -45,10 +45,14 @@ class Progress:
         self._file.close()
 
     def _take(self, line: dict[str, Any]) -> None:
-        if "settings" in line:
-            self._begun = line["settings"]
-        else:
+        with committed(self._folder):
+            if "settings" in line:
+                self._begun = line["settings"]
+                return
             refuse_other(self._folder, self._begun, self._settings)
+            expect(line, {"records": int, "shard": (dict, type(None)), "skipped": list, "classes": int})
+            if line["shard"] and line["shard"]["arrays_file"]["name"] != f"images/{len(self.shards):05d}.arrays.npy":
+                raise ValueError(f"the line of shard {len(self.shards)} is missing")
             self._add(line)
 
     def _add(self, line: dict[str, Any]) -> None:

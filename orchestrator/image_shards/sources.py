@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from orchestrator.data.base import existing
+from orchestrator.data.base import existing, files_fingerprint
 from orchestrator.errors import InputError
 from orchestrator.image_shards.decode import SUFFIXES
 
 TARS = (".tar", ".tar.gz", ".tgz")
+MOST_CLASSES = 10**6
 
 
 class Record(NamedTuple):
@@ -26,8 +26,19 @@ class Record(NamedTuple):
     label: int
 
 
+def class_number(label: object) -> int:
+    """The number of a class. Raises ValueError, which says what it should be."""
+    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < MOST_CLASSES:
+        raise ValueError(f"not the number of a class, 0 to {MOST_CLASSES - 1:,}")
+    return label
+
+
 class Source(Protocol):
     """Pictures in a fixed order."""
+
+    @property
+    def where(self) -> str:
+        """Where they are, for messages."""
 
     @property
     def num_classes(self) -> int | None:
@@ -49,7 +60,7 @@ class ImageFolder:
             self.files = [(file, label) for label, folder in enumerate(folders) for file in _pictures(folder)]
         except OSError as error:
             raise InputError(f"{where}: {root}: cannot be read: {error.strerror}") from error
-        self.root, self.num_classes = root, len(folders)
+        self.root, self.where, self.num_classes = root, str(root), len(folders)
         names = {folder.name for folder in folders}
         if names and names <= {"train", "val", "validation", "test"}:
             raise InputError(
@@ -63,11 +74,7 @@ class ImageFolder:
             raise InputError(f"{where}: {root}: {what}; pictures end with {', '.join(SUFFIXES)}")
 
     def fingerprint(self) -> str:
-        digest = sha256()
-        for file, _ in self.files:
-            stat = file.stat()
-            digest.update(f"{file.relative_to(self.root)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-        return digest.hexdigest()
+        return files_fingerprint((file.relative_to(self.root), file) for file, _ in self.files)
 
     def records(self, first: int = 0) -> Iterator[Record]:
         for file, label in self.files[first:]:
@@ -96,7 +103,10 @@ def source(path: str, where: str, image: str = "image", label: str = "label") ->
 
     found = existing(path)
     if found and found.is_dir():
-        inside = sorted(file for file in found.iterdir() if file.is_file())
+        try:
+            inside = sorted(file for file in found.iterdir() if not file.is_dir())
+        except OSError as error:
+            raise InputError(f"{where}: {path}: cannot be read: {error.strerror}") from error
     else:
         # Path.glob takes no absolute pattern.
         inside = [found] if found else [Path(match) for match in sorted(glob.glob(path))]  # noqa: PTH207
@@ -107,15 +117,9 @@ def source(path: str, where: str, image: str = "image", label: str = "label") ->
     if parquet and tars:
         raise InputError(f"{where}: {path}: holds both .parquet and .tar: give one kind, as a pattern in quotes")
     if parquet:
-        return Parquet(parquet, image, label)
+        return Parquet(parquet, path, image, label)
     if tars:
-        return WebDataset(tars)
+        return WebDataset(tars, path)
     if found and found.is_dir():
         return ImageFolder(found, where)
     raise InputError(f"{where}: {path}: is no folder of pictures, no .parquet and no {' or '.join(TARS)}")
-
-
-def files_fingerprint(files: list[Path]) -> str:
-    """Of files by name, size and time of change."""
-    stats = [(file.name, file.stat()) for file in files]
-    return sha256("".join(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats).encode()).hexdigest()

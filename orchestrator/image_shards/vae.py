@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -25,14 +26,18 @@ class Vae:
         where: the name of the user's choice, for messages.
 
     Raises:
-        InputError: diffusers is not installed, or there is no such autoencoder.
+        InputError: diffusers is not installed, there is no such autoencoder, or it is of no RGB.
     """
 
     def __init__(self, path: str, where: str, device: str | None = None) -> None:
         import torch
 
+        self.where = where
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.network = _loaded(path, where).to(self.device).eval().requires_grad_(False)
+        reads, gives = self.network.config.in_channels, self.network.config.out_channels
+        if (reads, gives) != (3, 3):
+            raise InputError(f"{where}: reads {reads} channels and gives {gives}; wanted are the 3 of RGB, and 3")
         self.channels = int(self.network.config.latent_channels)
         self.factor = 2 ** (len(self.network.config.block_out_channels) - 1)  # pixels a latent, along a side
 
@@ -54,7 +59,7 @@ class Vae:
             gaussian = self.network.encode(x).latent_dist
             both = torch.stack([gaussian.mean, gaussian.logvar], 1).half().cpu().numpy()
         if not np.isfinite(both).all():
-            raise InputError("the autoencoder gives latents that are not finite in float16")
+            raise InputError(f"{self.where}: gives latents that are not finite in float16")
         return np.asarray(both)
 
     def decode(self, latents: NDArray[np.float32], scale: float = SCALE) -> NDArray[np.float32]:
@@ -99,14 +104,25 @@ def _loaded(path: str, where: str) -> Any:
         from diffusers import AutoencoderKL
     except ImportError as error:
         raise InputError(f"{where}: needs diffusers: pip install 'ancre[images]'") from error
-    logging.getLogger("diffusers").setLevel(logging.ERROR)  # it praises accelerate
+    for library in ("diffusers", "huggingface_hub"):  # whose lines would stand before ours
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     local = existing(path)
     try:
-        return AutoencoderKL.from_pretrained(
-            str(local or path), local_files_only=local is not None, use_safetensors=True, low_cpu_mem_usage=False
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            network, loaded = AutoencoderKL.from_pretrained(
+                str(local or path),
+                local_files_only=local is not None,
+                use_safetensors=True,
+                low_cpu_mem_usage=False,
+                output_loading_info=True,
+            )
     except Exception as error:  # whatever a stranger's files and the network raise
         what = one_line(error).split(". ")[0]
         raise InputError(
             f"{where}: no folder of an AutoencoderKL with safetensors, or not one on the hub: {what}"
         ) from error
+    for kind in ("missing", "unexpected"):
+        if names := loaded[f"{kind}_keys"]:
+            raise InputError(f"{where}: its weights are not those of its config.json: {min(names)} is {kind}")
+    return network

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import tarfile
-import zlib
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from orchestrator.errors import InputError
+from orchestrator.data.base import files_fingerprint
+from orchestrator.errors import InputError, one_line
 from orchestrator.image_shards.decode import SUFFIXES
-from orchestrator.image_shards.sources import Record, files_fingerprint
+from orchestrator.image_shards.sources import Record, class_number
 
 
 class WebDataset:
@@ -19,11 +19,11 @@ class WebDataset:
 
     num_classes = None
 
-    def __init__(self, files: list[Path]) -> None:
-        self.files = files
+    def __init__(self, files: list[Path], where: str) -> None:
+        self.files, self.where = files, where
 
     def fingerprint(self) -> str:
-        return files_fingerprint(self.files)
+        return files_fingerprint((file.name, file) for file in self.files)
 
     def records(self, first: int = 0) -> Iterator[Record]:
         number = 0
@@ -36,8 +36,10 @@ class WebDataset:
                         if number >= first:
                             yield _record(tar, f"{file}: {key}", found)
                         number += 1
-            except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-                raise InputError(f"{file}: cannot be read as a tar: {error}") from error
+            except InputError:
+                raise
+            except Exception as error:  # each compression raises its own
+                raise InputError(f"{file}: cannot be read as a tar: {one_line(error)}") from error
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -53,18 +55,18 @@ def _record(tar: tarfile.TarFile, where: str, members: dict[str, tarfile.TarInfo
     if picture is None:
         raise InputError(f"{where}: no picture beside {', '.join(contents)}; pictures end with {', '.join(SUFFIXES)}")
     try:
-        if ".cls" in contents:
-            return Record(where, picture, _class(int(contents[".cls"])))
-        table = json.loads(contents.get(".json", b"{}"))
-        return Record(where, picture, _class(table["label"] if "label" in table else table["cls"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{where}: no number of a class in .cls, nor as label or cls in .json") from error
+        return Record(where, picture, _class(contents))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        why = f" ({error})" if isinstance(error, ValueError) else ""
+        raise InputError(f"{where}: no number of a class in .cls, nor as label or cls in .json{why}") from error
 
 
-def _class(label: object) -> int:
-    if not isinstance(label, int) or label < 0:
-        raise ValueError(label)
-    return label
+def _class(contents: dict[str, bytes]) -> int:
+    if ".cls" in contents:
+        digits = contents[".cls"].strip()
+        return class_number(int(digits) if digits.isdigit() else None)
+    table = json.loads(contents.get(".json", b"{}"))
+    return class_number(table["label"] if "label" in table else table["cls"])
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

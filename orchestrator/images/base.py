@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from models.spec import Spec
 from orchestrator.errors import InputError
@@ -77,11 +77,30 @@ class Split(NamedTuple):
     held_out: Images  # empty where val_fraction is 0
 
 
+class Known(NamedTuple):
+    """Of images; None: not before they are read."""
+
+    shape: tuple[int, int, int] | None = None
+    num_classes: int | None = None
+    total: int | None = None
+
+
 class ImageSpec(Spec):
     """Where images come from."""
 
     kind: str
     val_fraction: float = Field(default=0.0, ge=0, lt=1)  # held out: the same images in every run
+
+    @model_validator(mode="after")
+    def _check_count(self) -> ImageSpec:
+        if self.known.total is not None:
+            self._held_out(self.known.total)
+        return self
+
+    @property
+    def known(self) -> Known:
+        """What is known before they are read."""
+        return Known()
 
     @abstractmethod
     def images(self, cache: Path) -> Images:
@@ -101,13 +120,21 @@ class ImageSpec(Spec):
     def open(self, cache: Path) -> Split:
         """The images of both sides. Raises InputError as `images`, and where a side would be empty."""
         images = self.images(cache)
-        count = round(self.val_fraction * len(images))
-        if (self.val_fraction and not count) or count == len(images):
-            raise InputError(f"images.val_fraction {self.val_fraction}: holds out {count} of {len(images)} images")
+        try:
+            count = self._held_out(len(images))
+        except ValueError as error:
+            raise InputError(f"images.{error}") from error
         import numpy as np
 
         order = np.random.default_rng(0).permutation(len(images))
         return Split(Subset(images, np.sort(order[count:])), Subset(images, np.sort(order[:count])))
+
+    def _held_out(self, of: int) -> int:
+        """How many images are. Raises ValueError where a side would be empty."""
+        count = round(self.val_fraction * of)
+        if (self.val_fraction and not count) or count == of:
+            raise ValueError(f"val_fraction {self.val_fraction}: holds out {count} of {of} images")
+        return count
 
 
 def to_uint8(x: NDArray[Any]) -> NDArray[np.uint8]:

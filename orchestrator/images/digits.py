@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from orchestrator.images.base import Batch, Draws, Images, ImageSpec, Numbers
+from orchestrator.images.base import Batch, Draws, Images, ImageSpec, Known, Numbers
 
 
 class Digits(Images):
@@ -41,6 +41,10 @@ class Spec(ImageSpec):
 
     kind: Literal["digits"] = "digits"
     val_fraction: float = Field(default=0.2, ge=0, lt=1)
+
+    @property
+    def known(self) -> Known:
+        return Known(Digits.shape, Digits.num_classes, 1797)
 
     def images(self, cache: Path) -> Images:
         return Digits()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from orchestrator.images.base import Images, ImageSpec
+from orchestrator.images.base import Images, ImageSpec, Known
 
 if TYPE_CHECKING:
     from orchestrator.image_shards.sources import Source
@@ -27,6 +27,10 @@ class PictureSpec(ImageSpec):
     faulty: Literal["refuse", "skip"] = "refuse"  # of unreadable pictures, which are named either way
     image_column: str = "image"  # of parquet: bytes, or {bytes, path}
     label_column: str = "label"  # of parquet: the number of the class
+
+    @property
+    def known(self) -> Known:
+        return Known((3, self.image_size, self.image_size))
 
     @abstractmethod
     def pictures(self) -> Source:

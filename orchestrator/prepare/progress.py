@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,19 +57,14 @@ class Progress:
         self._file.close()
 
     def _take(self, line: dict[str, Any]) -> None:
-        if "settings" in line:
-            self._begun = line["settings"]
-        else:
+        with committed(self._folder):
+            if "settings" in line:
+                self._begun = line["settings"]
+                return
             refuse_other(self._folder, self._begun, self._settings)
-            try:
-                written = {side: [*map(shards.Shard.model_validate, line["shards"][side])] for side in shards.SIDES}
-                self._refuse_gap(written)
-                self._add(Position(**line["position"]), written, line["read"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise InputError(
-                    f"{self._folder / PROGRESS}: changed by hand ({one_line(error)}); "
-                    f"restore it, or delete {self._folder} and make it anew"
-                ) from error
+            written = {side: [*map(shards.Shard.model_validate, line["shards"][side])] for side in shards.SIDES}
+            self._refuse_gap(written)
+            self._add(Position(**line["position"]), written, line["read"])
 
     def _refuse_gap(self, written: Written) -> None:
         """A line that is gone would be documents that are gone."""
@@ -80,6 +77,17 @@ class Progress:
         self.position, self.read = position, read
         for side, new in written.items():
             self.shards[side] += new
+
+
+@contextmanager
+def committed(folder: Path) -> Iterator[None]:
+    """Reading a line of a folder's progress: one that is no commit is the user's to mend."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{folder / PROGRESS}: changed by hand ({one_line(error)}); restore it, or delete {folder} and make it anew"
+        ) from error
 
 
 def refuse_other(folder: Path, there: dict[str, Any], asked: dict[str, Any]) -> None:

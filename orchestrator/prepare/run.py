@@ -41,14 +41,16 @@ def prepare(settings: Settings, out: Path, workers: int) -> shards.Manifest:
     with held(out, {shards.MANIFEST, PROGRESS, shards.TOKENIZER}, f"--out {out}"):
         try:
             if (out / shards.MANIFEST).exists():
-                refuse_other(out, shards.read(out).source, settings.model_dump(mode="json"))
+                manifest = shards.read(out)
+                refuse_other(out, manifest.source, settings.model_dump(mode="json"))
+                shards.check_sizes(out, manifest.files)
                 _refuse_changed_tokenizer(settings, out)
                 print(f"{out}: done already")
             else:
                 with closing(Preparation(settings, out, workers)) as preparation:
                     preparation.run()
-            for left in (out / PROGRESS, *out.glob(".*")):  # .*: of a file that was being written
-                left.unlink(missing_ok=True)
+            (out / PROGRESS).unlink(missing_ok=True)
+            shards.remove_scratch(out)
         except BrokenPipeError:  # nobody reads what it prints
             raise
         except OSError as error:

@@ -8,11 +8,10 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.data.base import existing
+from orchestrator.data.base import existing, files_fingerprint
 from orchestrator.data.files import read, readable
 from orchestrator.errors import InputError, one_line
 from orchestrator.prepare.settings import Settings
@@ -50,11 +49,7 @@ class Files:
         return read(self.files[part], self.column)
 
     def fingerprint(self, parts: int) -> str:
-        digest = sha256()
-        for file in self.files[:parts]:
-            stat = file.stat()
-            digest.update(f"{file} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-        return digest.hexdigest()
+        return files_fingerprint((file, file) for file in self.files[:parts])
 
 
 @dataclass(frozen=True)

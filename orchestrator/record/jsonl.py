@@ -136,8 +136,12 @@ def _whole_size(path: Path) -> int:
 def replace(path: Path, data: bytes) -> None:
     """Write a whole file so that a reader sees the old one or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,8 @@ from orchestrator.record.jsonl import replace
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 SIDES = ("train", "validation")
+# Of a file that was being written, by `jsonl.replace` and `writer.save`.
+SCRATCH = re.compile(r"\.((manifest|tokenizer)\.json\.[0-9]+|[0-9]{5,}\.(tokens|starts|arrays|labels)\.npy)")
 
 
 class File(Spec):
@@ -149,6 +152,13 @@ def read_as(form: type[AnyContents], folder: Path) -> AnyContents:
     return manifest
 
 
+def remove_scratch(folder: Path) -> None:
+    """Delete what killed writers left; nothing else."""
+    for file in (*folder.glob(".*"), *folder.glob("[!.]*/.*")):
+        if SCRATCH.fullmatch(file.name):
+            file.unlink()
+
+
 def check(folder: Path, manifest: Contents, cache: Path) -> None:
     """That every file is as it was written: its size always; its hash once, and again where it was touched.
 
@@ -159,7 +169,8 @@ def check(folder: Path, manifest: Contents, cache: Path) -> None:
         InputError: a file is missing, truncated or changed; it is named.
     """
     stats = check_sizes(folder, manifest.files)
-    record = cache / "checked" / f"{sha256(f'{folder.resolve()} {manifest.checksum}'.encode()).hexdigest()[:16]}.json"
+    name = sha256(os.fsencode(f"{folder.resolve()} {manifest.checksum}")).hexdigest()[:16]
+    record = cache / "checked" / f"{name}.json"
     try:
         known = json.loads(record.read_bytes())
     except (OSError, ValueError):

@@ -49,6 +49,7 @@ class Spec(TrialSpec):
         self.topology.check(self.model.depth)
         self.optim.check(self.model.shapes(self.topology))
         self.evaluate.sampling.check(self.model)
+        self.model.check_images(self.images.known.shape, self.images.known.num_classes)
         evaluate = self.evaluate
         if self.images.kind == "latents" and evaluate.vae is None:
             raise ValueError("evaluate.vae: should name the autoencoder that decodes images.kind 'latents'")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from models.diffusion import linear
@@ -76,11 +78,13 @@ def test_without_options_it_draws_every_class_as_the_trial_was_judged(home, trai
     ("arguments", "said"),
     [
         (["--classes", "3,10"], "--classes: class 10: this network knows the classes 0 to 9"),
-        (["--out", "grid.jpg"], "--out grid.jpg: should end in .png"),
+        (["--out", "grid.jpg"], "--out grid.jpg: should be a file that ends in .png"),
+        (["--out", "/"], "--out /: should be a file that ends in .png"),
         (["--out", "/dev/null/grid.png"], "--out /dev/null/grid.png: cannot be written: "),
         (["--steps", "0"], "argument --steps: should be a whole number from 1 to 1000, got '0'"),
-        (["--cfg", "-1"], "argument --cfg: should be a number of 0 or more, got '-1'"),
-        (["--cfg", "nan"], "argument --cfg: should be a number of 0 or more, got 'nan'"),
+        (["--cfg", "-1"], "argument --cfg: should be a number from 0 to 1000, got '-1'"),
+        (["--cfg", "1e300"], "argument --cfg: should be a number from 0 to 1000, got '1e300'"),
+        (["--cfg", "nan"], "argument --cfg: should be a number from 0 to 1000, got 'nan'"),
         (["--classes", "3,x"], "argument --classes: should be numbers of classes such as 3,7, got '3,x'"),
         (["--classes", ""], "argument --classes: should be numbers of classes such as 3,7, got ''"),
     ],
@@ -93,6 +97,32 @@ def test_a_wrong_option_is_one_line(arguments, said, home, trained, capsys):
     assert code == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
+
+
+def test_a_picture_that_cannot_be_drawn_or_written_leaves_the_one_that_is_there(
+    home, trained, tmp_path, capsys, monkeypatch
+):
+    out = tmp_path / "grid.png"
+    ask = ["sample", trained.id, "--home", str(home), "--steps", "2", "--out", str(out)]
+
+    def fails(said: str) -> None:
+        assert main(ask) == 2
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+
+    with monkeypatch.context() as infinite:
+        infinite.setattr("models.sampling.sample", lambda *_, **__: torch.full((80, 1, 8, 8), torch.inf))
+        fails("ancre: what is drawn is not finite: at --cfg 1.5, or the trial's weights have diverged\n")
+    assert not [*tmp_path.iterdir()]
+    out.write_bytes(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # stands for a full disk
+    try:
+        fails(f"--out {out}: cannot be written: File too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+    assert main(ask) == 0 and out.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_trial_that_cannot_be_sampled_is_one_line(home, trial, capsys):

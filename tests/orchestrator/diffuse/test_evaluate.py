@@ -9,9 +9,12 @@ from PIL import Image
 
 from analysis import names
 from models.diffusion import linear
+from orchestrator.diffuse.decode import decoder
 from orchestrator.diffuse.evaluate import Judge
 from orchestrator.diffuse.picture import GAP, grid
 from orchestrator.diffuse.prepared import prepare
+from orchestrator.features.file import FileNetwork
+from orchestrator.images.digits import Spec as Digits
 from orchestrator.pretrain.parallel import Workers
 
 
@@ -19,14 +22,14 @@ from orchestrator.pretrain.parallel import Workers
 def judged(trial, cache):
     """What is said of images that `replace` puts in the place of drawn ones: numbers (N,) to (N, 1, 8, 8)."""
 
-    def judge(replace, samples: int = 400):
+    def judge(replace, samples: int = 400, features=None):
         spec = trial(evaluate={"samples": samples, "sampling": {"steps": 1}, "batch": 50})
         ready = prepare(spec.images, spec.evaluate, spec.model, cache, "cpu")
         places = iter(np.arange(samples).reshape(-1, 50))
         found = Judge(
             spec.evaluate,
             linear(),
-            ready.features,
+            features or ready.features,
             ready.real,
             lambda x: replace(next(places), ready.split),
             Workers(0, 1, torch.device("cpu")),
@@ -61,6 +64,27 @@ def test_images_of_the_wrong_class_are_not(judged):
 def test_images_that_are_not_finite_have_no_fid(judged):
     found, _ = judged(lambda numbers, _: np.full((50, 1, 8, 8), np.nan, np.float32))
     assert found.metrics.keys() == {names.VAL_FID} and np.isnan(found.metrics[names.VAL_FID])
+
+
+def test_one_image_that_is_not_finite_leaves_no_fid_whatever_judges(judged):
+    """A network of bytes, which have no NaN."""
+
+    def sums(pixels):
+        return [pixels.reshape(len(pixels), 8, 8).sum(axis).astype(np.float32) for axis in (1, 2, 1)]
+
+    def one(numbers, split):
+        images = of_their_class(numbers, split)
+        images[numbers == 77] = np.nan
+        return images
+
+    found, _ = judged(one, features=FileNetwork("sums", "0" * 64, sums))
+    assert found.metrics.keys() == {names.VAL_FID} and np.isnan(found.metrics[names.VAL_FID]) and not found.picture
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_not_clipped_to_a_colour(value):
+    x = torch.tensor([0.5, 7.0, -7.0, value])
+    np.testing.assert_array_equal(decoder(Digits(), None, "cpu")(x), [0.5, 1, -1, np.nan])
 
 
 def test_the_picture_has_a_row_a_class(judged):

@@ -97,6 +97,14 @@ def test_another_autoencoder_is_refused(latents, cache, tmp_path):
         latents(vae=str(other)).prepare(cache)
 
 
+def test_the_reference_has_the_size_of_decoded_latents(latents, cache):
+    reference = latents().evaluate.reference.model_copy(update={"image_size": 16})
+    with pytest.raises(
+        InputError, match=r"real images are 3 x 16 x 16 of 3 classes; what is drawn is 3 x 32 x 32 of 3"
+    ):
+        latents(reference=reference).prepare(cache)
+
+
 def test_real_images_must_be_named(latents):
     with pytest.raises(ValueError, match="should name the real images"):
         latents(reference=None)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from picture_files import folder
 
 from analysis import names
 from models.diffusion import linear, training_loss
@@ -157,15 +158,33 @@ def test_images_that_have_changed_are_refused(trial, run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("count", "sections", "said"),
     [
-        ({"model": {"num_classes": 11}}, "model.num_classes is 11; the images have 10 classes"),
-        ({"model": {"channels": 3}}, "model: channels and image_size say 3 x 8 x 8; the images are 1 x 8 x 8"),
+        (12, {"num_classes": 4}, "model.num_classes is 4; the images have 3 classes"),
+        (3, {}, "images: 3 real images to compare with; give at least 4, or val_fraction 0"),
+        (30, {"val_fraction": 0.05}, "images: 2 real images to compare with; give at least 4, or val_fraction 0"),
+        (
+            12,
+            {"reference": 16},
+            "evaluate.reference: real images are 3 x 16 x 16 of 3 classes; what is drawn is 3 x 8 x 8 of 3 classes",
+        ),
+        (
+            12,
+            {"reference": "digits"},
+            "evaluate.reference: real images are 1 x 8 x 8 of 10 classes; what is drawn is 3 x 8 x 8 of 3 classes",
+        ),
     ],
 )
-def test_images_of_another_shape_are_refused_before_training(section, said, trial, cache):
+def test_images_that_do_not_fit_are_refused_before_training(count, sections, said, trial, tmp_path):
+    pictures = {"kind": "folder", "path": str(folder(tmp_path / "pictures", count)), "image_size": 8}
+    reference = {16: pictures | {"image_size": 16}, "digits": {"kind": "digits"}}.get(sections.get("reference"))
+    spec = trial(
+        model={"channels": 3, "num_classes": sections.get("num_classes", 3)},
+        images=pictures | {"val_fraction": sections.get("val_fraction", 0)},
+        evaluate={"reference": reference},
+    )
     with pytest.raises(InputError) as caught:
-        trial(**section).prepare(cache)
+        spec.prepare(tmp_path / "cache")
     assert str(caught.value) == said
 
 
@@ -174,6 +193,11 @@ def test_images_of_another_shape_are_refused_before_training(section, said, tria
     [
         ({"train": {"micro_batch": 3}}, "micro_batch 3 does not divide batch 7; 1 does"),
         ({"evaluate": {"sampling": {"guidance_channels": 2}}}, "guidance_channels 2: the images have 1 channels"),
+        ({"model": {"num_classes": 11}}, "model.num_classes is 11; the images have 10 classes"),
+        ({"model": {"channels": 3}}, "model: channels and image_size say 3 x 8 x 8; the images are 1 x 8 x 8"),
+        ({"images": {"kind": "folder", "path": "x"}}, "say 1 x 8 x 8; the images are 3 x 64 x 64"),
+        ({"images": {"kind": "digits", "val_fraction": 1e-4}}, "val_fraction 0.0001: holds out 0 of 1797 images"),
+        ({"evaluate": {"sampling": {"cfg": 1e300}}}, "less than or equal to 1000"),
         ({"evaluate": {"samples": 7}}, "greater than or equal to 8"),
         ({"train": {"ema": 1.0}}, "less than 1"),
         ({"evaluate": {"samples": 5001}}, "samples 5001 leave 1 in the last 5000; 5002 would do"),

@@ -1,5 +1,6 @@
 """The classifier of digits: trained the same way each time, right on digits that it has not seen."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,28 @@ def test_it_is_trained_once(classifier: Classifier, cache: Path) -> None:
     written = file.stat().st_mtime_ns
     assert Spec().open(cache).hash == classifier.hash
     assert file.stat().st_mtime_ns == written
+
+
+def flip(content: bytes) -> bytes:
+    return content[:5000] + bytes([content[5000] ^ 1]) + content[5001:]
+
+
+@pytest.mark.parametrize("damage", [flip, lambda content: content[:-1], lambda content: b"", lambda content: b"x" * 99])
+def test_a_damaged_file_is_trained_anew(
+    damage: Callable[[bytes], bytes],
+    classifier: Classifier,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (file,) = (cache / "features").iterdir()
+    whole = file.read_bytes()
+    monkeypatch.setattr("orchestrator.features.digits._trained", lambda seed, images: whole[32:])
+    damaged = tmp_path / "features" / file.name
+    damaged.parent.mkdir()
+    damaged.write_bytes(damage(whole))
+    assert Spec().open(tmp_path).hash == classifier.hash
+    assert damaged.read_bytes() == whole
 
 
 def test_features_do_not_depend_on_the_batch(classifier: Classifier, cache: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from onnx import TensorProto, helper
 
 from orchestrator.errors import InputError
-from orchestrator.features.file import Spec
+from orchestrator.features.file import FileNetwork, Spec
 from orchestrator.image_metrics.evaluate import compare, gather
 from orchestrator.images.digits import Digits
 
@@ -99,6 +99,46 @@ def test_networks_that_give_something_else_are_one_line(tmp_path: Path) -> None:
     one = Spec(path=str(torchscript(tmp_path / "one.pt", One()))).open(tmp_path)
     with pytest.raises(InputError, match=r"one\.pt: "):
         one.features(x)
+    nothing = helper.make_node("Constant", [], ["pool"], value=helper.make_tensor("c", TensorProto.FLOAT, [1], [0]))
+    graph = helper.make_graph(
+        [nothing], "no input", [], [helper.make_tensor_value_info("pool", TensorProto.FLOAT, [1])]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "no.onnx")
+    with pytest.raises(InputError, match=r"no\.onnx: takes 0 inputs; wanted is one, of images"):
+        Spec(path=str(tmp_path / "no.onnx")).open(tmp_path)
     digits = Spec(path=str(onnx_file(tmp_path / "digits.onnx"))).open(tmp_path)
     with pytest.raises(InputError, match=r"digits\.onnx: cannot take images of uint8, 4 x 3 x 32 x 32: "):
         digits.features(np.zeros((4, 3, 32, 32), np.float32))
+
+
+FINE = np.ones((4, 2), np.float32)
+STRANGE = {
+    "two": [FINE, FINE],
+    "a number": [FINE, np.float32(0), FINE],
+    "a number as logits": [FINE, FINE, np.float32(0)],
+    "no columns": [np.ones((4, 0)), FINE, FINE],
+    "no logits": [FINE, FINE, np.ones((4, 0))],
+    "too few": [FINE, FINE[:3], FINE],
+    "words": [FINE, FINE, np.array(["a"] * 4)],
+    "truths": [FINE > 0, FINE, FINE],
+    "complex numbers": [FINE, FINE * 1j, FINE],
+}
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_what_are_no_rows_of_numbers_is_one_line(case: str) -> None:
+    x = np.zeros((4, 1, 8, 8), np.float32)
+    line = (
+        r"^net: of 4 images it gives .*; wanted are three arrays of numbers with a row an image: pool, spatial, logits$"
+    )
+    with pytest.raises(InputError, match=line):
+        FileNetwork("net", "0", lambda pixels: STRANGE[case]).features(x)
+    assert FileNetwork("net", "0", lambda pixels: [FINE, FINE.astype(int), FINE]).features(x).pool.shape == (4, 2)
+
+
+def test_features_have_one_width() -> None:
+    network = FileNetwork("net", "0", lambda pixels: [np.ones((len(pixels), len(pixels)))] * 3)
+    for _ in range(2):
+        network.features(np.zeros((4, 1, 8, 8), np.float32))
+    with pytest.raises(InputError, match=r"^net: gives \[3, 3, 3\] features an image; of earlier images \[4, 4, 4\]$"):
+        network.features(np.zeros((3, 1, 8, 8), np.float32))

@@ -1,5 +1,6 @@
 """The metrics of real digits, and statistics in files."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,7 +90,13 @@ def test_statistics_of_another_network_are_refused(tmp_path: Path) -> None:
         Statistics.merged([one, other])
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"text"])
+def npy() -> bytes:
+    content = io.BytesIO()
+    np.save(content, np.zeros(3))
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"text", npy()])
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file.npz").write_bytes(content)
     with pytest.raises(InputError, match=r"file\.npz: no statistics of images"):

@@ -70,6 +70,13 @@ def test_other_modes_become_rgb(mode: str) -> None:
     assert np.array_equal(decode(content, 24).transpose(1, 2, 0), expected)
 
 
+@pytest.mark.parametrize(("form", "kind"), [("PNG", "<u2"), ("TIFF", "<u2"), ("TIFF", ">u2")])
+def test_16_bits_are_scaled_to_8(form: str, kind: str) -> None:
+    levels = np.arange(256).reshape(16, 16)
+    content = encoded(Image.fromarray((257 * levels).astype(kind)), form)
+    assert (decode(content, 16) == levels).all()
+
+
 def test_a_palette_with_transparency_is_read() -> None:
     image = Image.fromarray(pixels(1)).convert("P")
     assert decode(encoded(image, transparency=bytes(range(256))), 8).shape == (3, 8, 8)
@@ -78,6 +85,8 @@ def test_a_palette_with_transparency_is_read() -> None:
 FAULTS = {
     "zero bytes": (b"", "zero bytes"),
     "text": (b"no picture at all", "no picture"),
+    "32 bits": (encoded(Image.fromarray(np.full((8, 8), 70_000, np.int32)), "TIFF"), "32-bit or float pixels"),
+    "floats": (encoded(Image.fromarray(np.full((8, 8), 0.5, np.float32)), "TIFF"), "32-bit or float pixels, .*8 bits"),
     "cut": (picture(1)[:700], "damaged"),
     "cut jpeg": (picture(1, "JPEG")[:300], "damaged"),
     "a bomb": (png(50_000, 50_000), r"image size \(2500000000 pixels\) exceeds limit .* \(a decompression bomb\?\)"),

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.errors import InputError
 from orchestrator.image_shards.stream import Stream
 from orchestrator.images.base import from_uint8, to_uint8
 from orchestrator.images.digits import Digits, Spec
@@ -34,10 +33,15 @@ def test_sides_are_apart_and_the_same_each_time(tmp_path: Path) -> None:
 def test_all_may_be_trained_on_but_not_held_out(tmp_path: Path) -> None:
     train, held_out = Spec(val_fraction=0).open(tmp_path)
     assert (len(train), len(held_out)) == (1797, 0)
-    with pytest.raises(InputError, match=r"images\.val_fraction 0\.9999: holds out 1797 of 1797 images"):
-        Spec(val_fraction=0.9999).open(tmp_path)
-    with pytest.raises(InputError, match="holds out 0 of 1797"):
-        Spec(val_fraction=1e-4).open(tmp_path)
+    with pytest.raises(ValueError, match=r"val_fraction 0\.9999: holds out 1797 of 1797 images"):
+        Spec(val_fraction=0.9999)
+    with pytest.raises(ValueError, match="holds out 0 of 1797"):
+        Spec(val_fraction=1e-4)
+
+
+def test_what_is_known_before_reading_is_what_is_read() -> None:
+    digits = Digits()
+    assert Spec().known == (digits.shape, digits.num_classes, len(digits))
 
 
 def test_each_pass_has_every_image_once_in_an_order_of_its_own() -> None:

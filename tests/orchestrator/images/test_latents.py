@@ -1,12 +1,16 @@
 """Latents: what is cached against diffusers itself, how they are drawn, and runs that are killed."""
 
 import json
+import logging.handlers
+import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +19,7 @@ import pytest
 import torch
 from diffusers import AutoencoderKL
 from picture_files import folder, parquet, picture, pixels, tars
+from safetensors.torch import load_file, save_file
 
 from orchestrator import cli
 from orchestrator.errors import InputError
@@ -28,7 +33,7 @@ from orchestrator.shards.folder import read_as
 SIZE = 24
 
 
-def saved(path: Path, blocks: int = 4, channels: int = 4, seed: int = 0) -> Path:
+def saved(path: Path, blocks: int = 4, channels: int = 4, seed: int = 0, **more: int) -> Path:
     """A small AutoencoderKL with random weights: 2^(blocks - 1) pixels a latent."""
     torch.manual_seed(seed)
     vae = AutoencoderKL(
@@ -37,6 +42,7 @@ def saved(path: Path, blocks: int = 4, channels: int = 4, seed: int = 0) -> Path
         up_block_types=("UpDecoderBlock2D",) * blocks,
         norm_num_groups=2,
         latent_channels=channels,
+        **more,
     )
     vae.save_pretrained(path)
     return path
@@ -230,6 +236,101 @@ def test_bad_words_are_one_line(refused: Callable[..., str], pictures: Path, vae
     )
 
 
+def changed(vae: Path, copy: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
+    """A copy of a VAE with other weights."""
+    shutil.copytree(vae, copy)
+    (file,) = copy.glob("*.safetensors")
+    weights = load_file(file)
+    change(weights)
+    save_file(weights, file)
+    return copy
+
+
+WEIGHT = "encoder.conv_out.weight"
+VAES: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "a weight missing": (
+        lambda vae, at: changed(vae, at, lambda weights: weights.pop(WEIGHT)),
+        rf"its weights are not those of its config\.json: {WEIGHT} is missing$",
+    ),
+    "a weight too many": (
+        lambda vae, at: changed(vae, at, lambda weights: weights.update(more=torch.zeros(1))),
+        r"its weights are not those of its config\.json: more is unexpected$",
+    ),
+    "grey": (
+        lambda vae, at: saved(at, in_channels=1),
+        "reads 1 channels and gives 3; wanted are the 3 of RGB, and 3$",
+    ),
+    "a list as its config": (
+        lambda vae, at: [shutil.copytree(vae, at), (at / "config.json").write_text("[1]")],
+        "no folder of an AutoencoderKL with safetensors",
+    ),
+    "a pickle": (
+        lambda vae, at: [shutil.copytree(vae, at), next(at.glob("*.safetensors")).rename(at / "a.bin")],
+        "no folder of an AutoencoderKL with safetensors",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VAES)
+def test_another_vae_is_one_line(case: str, vae: Path, tmp_path: Path) -> None:
+    """The libraries say nothing of their own."""
+    make, line = VAES[case]
+    make(vae, tmp_path / "at")
+    said = logging.handlers.BufferingHandler(1000)
+    logging.getLogger("diffusers").addHandler(said)
+    try:
+        with warnings.catch_warnings(record=True) as warned, pytest.raises(InputError, match=f"^--vae at: {line}"):
+            warnings.simplefilter("always")
+            Vae(str(tmp_path / "at"), "--vae at")
+    finally:
+        logging.getLogger("diffusers").removeHandler(said)
+    assert not said.buffer and not warned
+
+
+def test_weights_by_the_names_of_older_versions_are_the_same(vae: Path, tmp_path: Path) -> None:
+    def rename(weights: dict[str, torch.Tensor]) -> None:
+        for new, old in (
+            (".to_q.", ".query."),
+            (".to_k.", ".key."),
+            (".to_v.", ".value."),
+            (".to_out.0.", ".proj_attn."),
+        ):
+            for name in [name for name in weights if new in name]:
+                weights[name.replace(new, old)] = weights.pop(name)
+
+    assert Vae(str(changed(vae, tmp_path / "old", rename)), "x").sha256 == Vae(str(vae), "x").sha256
+
+
+def test_latents_that_are_not_finite_name_the_vae(vae: Path, tmp_path: Path) -> None:
+    huge = changed(vae, tmp_path / "huge", lambda weights: weights[WEIGHT].fill_(1e30))
+    with pytest.raises(InputError, match=r"^--vae huge: gives latents that are not finite"):
+        Vae(str(huge), "--vae huge").encode(np.stack([pixels(0)[:, 4:28].transpose(2, 0, 1)]))
+
+
+def test_only_its_own_scratch_files_are_deleted(pictures: Path, vae: Path, tmp_path: Path) -> None:
+    """Also in a folder that is not begun yet, which may hold hidden files."""
+    out = tmp_path / "out"
+    (out / ".git").mkdir(parents=True)
+    for name in (".env", ".git/config"):
+        (out / name).write_text("secret")
+    (out / ".manifest.json.123").write_text("cut off")
+    assert cli.main(words(pictures, vae, out)) == 0
+    assert {path.name for path in out.iterdir()} == {".env", ".git", "images", "manifest.json"}
+    assert (out / ".git" / "config").read_text() == "secret"
+    (out / "images" / ".00007.labels.npy").write_text("cut off")
+    assert cli.main(words(pictures, vae, out)) == 0
+    assert {path.name for path in (out / "images").iterdir()} == {"00000.arrays.npy", "00000.labels.npy"}
+
+
+def test_a_finished_folder_with_a_truncated_shard_is_named(
+    refused: Callable[..., str], pictures: Path, vae: Path, prepared: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(prepared, tmp_path / "copy"))
+    os.truncate(copy / "images" / "00002.arrays.npy", 100)
+    said = refused(*words(pictures, vae, copy, "--flips", "--shard-images", "7"))
+    assert "00002.arrays.npy: truncated: 100 bytes of" in said
+
+
 def test_latents_are_of_one_vae(vae: Path, prepared: Path, tmp_path: Path) -> None:
     latents = Latents(prepared, tmp_path, 1)
     latents.check(Vae(str(vae), "sample.vae"), "sample.vae")
@@ -253,8 +354,6 @@ def test_a_full_disk_is_one_line_and_it_goes_on(
 
 
 def test_a_damaged_folder_is_named(prepared: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = Path(shutil.copytree(prepared, tmp_path / "copy"))
     file = copy / "images" / "00002.arrays.npy"
     data = bytearray(file.read_bytes())

@@ -1,5 +1,8 @@
 """Pictures of every form, as sources and as pixels in the cache."""
 
+import io
+import json
+import os
 import re
 import tarfile
 from collections.abc import Callable
@@ -104,7 +107,7 @@ def test_no_picture_that_can_be_used(tmp_path: Path) -> None:
         Spec(path=str(tmp_path / "pictures"), faulty="skip").images(tmp_path / "cache")
 
 
-def rows(file: Path, **columns: list[object]) -> None:
+def rows(file: Path, **columns: object) -> None:
     file.parent.mkdir(parents=True)
     pyarrow.parquet.write_table(pa.table(columns), file)
 
@@ -114,6 +117,35 @@ def tar(file: Path, *names: str) -> None:
     with tarfile.open(file, "w") as archive:
         for name in names:
             archive.addfile(tarfile.TarInfo(name))
+
+
+def labelled(at: Path, suffix: str, content: bytes) -> None:
+    """A tar of one picture and this file beside it."""
+    at.mkdir()
+    with tarfile.open(at / "a.tar", "w") as archive:
+        for name, held in (("1.png", picture(0)), (f"1{suffix}", content)):
+            member = tarfile.TarInfo(name)
+            member.size = len(held)
+            archive.addfile(member, io.BytesIO(held))
+
+
+def no_utf8(file: Path) -> None:
+    """The path of its picture is a byte that is no UTF-8."""
+    paths = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff"))
+    images = pa.StructArray.from_arrays([pa.array([picture(0)]), paths], ["bytes", "path"])
+    file.parent.mkdir()
+    pyarrow.parquet.write_table(pa.table({"image": images, "label": [0]}), file)
+
+
+def twice(file: Path) -> None:
+    file.parent.mkdir()
+    columns = [pa.array([picture(0)]), pa.array([picture(1)]), pa.array([0])]
+    pyarrow.parquet.write_table(pa.Table.from_arrays(columns, ["image", "image", "label"]), file)
+
+
+def written(file: Path, content: bytes) -> None:
+    file.parent.mkdir()
+    file.write_bytes(content)
 
 
 def cut(file: Path) -> None:
@@ -140,6 +172,52 @@ BAD = {
     "no parquet": (lambda at: cut(parquet(at) / "1.parquet"), "1.parquet: cannot be read as parquet"),
     "a cut tar": (lambda at: cut(tars(at) / "00001.tar"), "00001.tar: cannot be read as a tar"),
     "no picture": (lambda at: tar(at / "a.tar", "1.cls", "1.txt"), "a.tar: 1: no picture beside .cls, .txt"),
+    "true": (lambda at: rows(at / "a.parquet", image=[b"a"], label=[True]), "row 0: 'label' is True, not the number"),
+    "beyond": (
+        lambda at: rows(at / "a.parquet", image=[b"a"], label=[10**6]),
+        r"row 0: 'label' is 1000000, not the number of a class, 0 to 999,999$",
+    ),
+    "beyond int64": (
+        lambda at: rows(at / "a.parquet", image=[b"a"], label=pa.array([2**64 - 1], pa.uint64())),
+        "row 0: 'label' is 18446744073709551615, not the number",
+    ),
+    "a column twice": (lambda at: twice(at / "a.parquet"), "2 columns are named 'image'; give each its own name"),
+    "a path that is no UTF-8": (lambda at: no_utf8(at / "a.parquet"), "a.parquet: cannot be read as parquet: Unicode"),
+    "no rows": (lambda at: rows(at / "a.parquet", image=[], label=[]), "at: no picture in it$"),
+    "an empty tar": (lambda at: tar(at / "a.tar"), "at: no picture in it$"),
+    "a tar of zero bytes": (lambda at: written(at / "a.tar", b""), "a.tar: cannot be read as a tar: ReadError: "),
+    "garbage": (lambda at: written(at / "a.tar", b"garbage"), "a.tar: cannot be read as a tar: ReadError: "),
+    "a damaged tar.gz": (
+        lambda at: written(at / "a.tar.gz", b"\x1f\x8b\x08" + bytes(99)),
+        "a.tar.gz: cannot be read as a tar: ",
+    ),
+    **{
+        f"a class of {content[:9]!r} in {suffix}": (
+            lambda at, suffix=suffix, content=content: labelled(at, suffix, content),
+            "a.tar: 1: no number of a class in .cls, nor as label or cls in .json",
+        )
+        for suffix, content in (
+            (".cls", b"1_0"),
+            (".cls", "\u0663".encode()),
+            (".cls", b"9" * 20),
+            (".cls", b"9" * 5000),
+            (".json", b'{"label": true}'),
+            (".json", b'{"label": 1000000000000}'),
+            (".json", b"[" * 100_000),
+        )
+    },
+    "a broken link": (
+        lambda at: (folder(at) / "ant" / "x.png").symlink_to("/nowhere.png"),
+        "ant/x.png: cannot be read: No such file",
+    ),
+    "a link to itself": (
+        lambda at: (folder(at) / "ant" / "x.png").symlink_to("x.png"),
+        "ant/x.png: cannot be read: Too many levels",
+    ),
+    "a link to no tar": (
+        lambda at: (tars(at) / "b.tar").symlink_to("/nowhere.tar"),
+        "b.tar: cannot be read: No such file",
+    ),
     "no class": (lambda at: tar(at / "a.tar", "1.png", "1.txt"), "a.tar: 1: no number of a class in .cls"),
 }
 
@@ -147,8 +225,53 @@ BAD = {
 @pytest.mark.parametrize(("make", "line"), BAD.values(), ids=BAD)
 def test_bad_sources_are_one_line(tmp_path: Path, make: Callable[[Path], object], line: str) -> None:
     make(tmp_path / "at")
-    with pytest.raises(InputError, match=line):
+    with pytest.raises(InputError, match=line) as caught:
         Spec(path=str(tmp_path / "at"), faulty="skip", image_size=8).images(tmp_path / "cache")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["new\nline.png", os.fsdecode(b"\xff.png")], ids=["newline", "no UTF-8"])
+def test_names_that_cannot_be_printed_are_escaped(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = folder(tmp_path / "pictures")
+    (root / "ant" / name).write_bytes(b"")
+    shown = name.encode("unicode_escape").decode()
+    with pytest.raises(InputError) as caught:
+        Spec(path=str(root), image_size=8).images(tmp_path / "cache")
+    assert f"ant/{shown}: zero bytes" in str(caught.value) and str(caught.value).isprintable()
+    for _ in range(2):  # it is done the second time
+        assert len(Spec(path=str(root), image_size=8, faulty="skip").images(tmp_path / "cache")) == 12
+    said = capsys.readouterr().out
+    assert f"ant/{shown}: zero bytes" in said and said.count("\n") == 1
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for file, stem in ((root / "ant" / name, name.removesuffix(".png")), (root / "ant" / "000.png", "b")):
+            archive.add(file, f"{stem}.png")
+            member = tarfile.TarInfo(f"{stem}.cls")
+            member.size = 1
+            archive.addfile(member, io.BytesIO(b"0"))
+    assert len(Spec(path=str(tmp_path / "a.tar"), image_size=8, faulty="skip").images(tmp_path / "cache")) == 1
+
+
+PROGRESS = {
+    '{"x": 1}': "it has no 'records'",
+    '{"records": 4, "shard": "x", "skipped": [], "classes": 1}': "its 'shard' is 'x'",
+    '{"records": 4, "shard": {"x": 1}, "skipped": [], "classes": 1}': "KeyError: 'arrays_file'",
+    '{"settings": 3}\n{"records": 4}': "AttributeError",
+}
+
+
+@pytest.mark.parametrize("line", PROGRESS)
+def test_a_hand_in_the_progress_is_refused(line: str, tmp_path: Path) -> None:
+    spec = Spec(path=str(folder(tmp_path / "pictures")), image_size=8)
+    spec.images(tmp_path / "cache")
+    (made,) = (tmp_path / "cache" / "images").iterdir()
+    settings = json.loads((made / "manifest.json").read_bytes())["settings"]
+    (made / "manifest.json").unlink()
+    (made / "progress.jsonl").write_text(f"{json.dumps({'settings': settings})}\n{line}\n{line}\n")
+    with pytest.raises(InputError, match=r"progress\.jsonl: changed by hand \(.*; restore it, or delete") as caught:
+        spec.images(tmp_path / "cache")
+    assert PROGRESS[line] in str(caught.value)
 
 
 def test_parquet_of_datasets_names_its_classes(tmp_path: Path) -> None:
@@ -159,6 +282,16 @@ def test_parquet_of_datasets_names_its_classes(tmp_path: Path) -> None:
     table = datasets.Dataset.from_dict({"image": [{"bytes": picture(0), "path": None}], "label": [2]}, features)
     table.to_parquet(tmp_path / "a.parquet")
     assert Spec(path=str(tmp_path / "*.parquet"), image_size=8).images(tmp_path).num_classes == 4
+
+
+def test_metadata_without_a_list_of_names_says_no_number_of_classes(tmp_path: Path) -> None:
+    for names in ('"abcdef"', "[" * 100_000):
+        table = pa.table({"image": [picture(0)], "label": [1]}).replace_schema_metadata(
+            {"huggingface": f'{{"info": {{"features": {{"label": {{"names": {names}}}}}}}}}'}
+        )
+        pyarrow.parquet.write_table(table, tmp_path / f"{len(names)}.parquet")
+        spec = Spec(path=str(tmp_path / f"{len(names)}.parquet"), image_size=8)
+        assert spec.images(tmp_path / "cache").num_classes == 2
 
 
 def test_plain_bytes_in_parquet_are_pictures(tmp_path: Path) -> None:

@@ -151,9 +151,12 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(words, tmp_path, w
 
 def test_done_is_done_and_other_settings_are_refused(words, whole, tmp_path, refused, capsys):
     out = Path(shutil.copytree(whole, tmp_path / "out"))
+    (out / ".env").write_text("the user's own")
     before = content(out)
+    (out / ".manifest.json.123").write_text("cut off")
     assert cli.main(words(out)) == 0
     assert "done already" in capsys.readouterr().out
+    assert content(out) == before
     for more, name in (
         (("--limit", "5"), "limit None, not 5"),
         (("--shard-tokens", "999"), "shard_tokens 1500, not 999"),
@@ -163,6 +166,12 @@ def test_done_is_done_and_other_settings_are_refused(words, whole, tmp_path, ref
         said = refused(*words(out, *more))
         assert re.search(f"{out} was prepared with {name}: give another --out, or delete", said)
     assert content(out) == before
+
+
+def test_a_finished_folder_with_a_truncated_shard_is_named(words, whole, tmp_path, refused):
+    out = Path(shutil.copytree(whole, tmp_path / "out"))
+    os.truncate(out / "train" / "00000.tokens.npy", 10)
+    assert "train/00000.tokens.npy: truncated: 10 bytes of" in refused(*words(out))
 
 
 def begin(ask: list[str], out: Path, at_least: int = 2) -> None:
@@ -209,6 +218,7 @@ def test_a_hand_in_the_progress_is_refused(words, tmp_path, refused):
         ([*lines[:2], *lines[3:]], "the line of shard 1 of validation is missing"),
         ([*lines[:2], lines[2].replace('"position"', '"positoin"')], "KeyError: 'position'"),
         ([*lines[:2], lines[2].replace('"sha256"', '"sha"')], "Field required"),
+        (['{"settings": 3}\n', *lines[1:]], "AttributeError"),
     ):
         progress.write_text("".join(changed))
         said = refused(*ask)
