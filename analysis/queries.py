@@ -239,7 +239,8 @@ def depths(
     asked = Asked.of(study, metric, mode, tracking_uri, where, home)
     found = [look for one in _chosen(asked, cell) if (look := looks(asked.store, one))]
     if not found:
-        how = "; train.depths_every says how often" if record.workload == "llm" else f", as workload {record.workload} cannot"
+        workload = asked.study.workload
+        how = "; train.depths_every says how often" if workload == "llm" else f"; workload {workload} has no such look"
         raise QueryError(f"study {study!r}: no run looked into its depths{how}")
     return [row for look in found for row in look.rows()]
 

@@ -42,9 +42,11 @@ def test_it_shows_the_commands_of_every_job() -> None:
 
 
 def test_the_study_plans() -> None:
-    (text,) = blocks("toml")
+    text, pictures = blocks("toml")
     made = plan(Study.parse(text))
     assert {side.arm: side.cells for side in made.sides} == {"cascaded": 3, "drop": 9, "keep": 9}
+    head, arms = text.partition("workload")[0], text.partition("[arms]")[2].partition("[axes]")[0]
+    assert plan(Study.parse(f"{head}{pictures}[arms]{arms}")).num_cells == 3
 
 
 def test_the_wiring_runs() -> None:

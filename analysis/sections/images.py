@@ -57,7 +57,8 @@ def _curves(facts: Facts) -> Html | None:
 
 def _picture(facts: Facts, arm: str, drawn: Drawn) -> Html:
     content = b64encode(drawn.picture or b"").decode()
-    caption = f"{arm}, seed {drawn.run.seed}: images of the last evaluation, a row a class."
+    guided = ", drawn with guidance" if any(name.startswith(names.GUIDED) for name in drawn.last) else ""
+    caption = f"{arm}, seed {drawn.run.seed}: images of the last evaluation, a row a class{guided}."
     shown = element("img", src=f"data:image/png;base64,{content}", alt=caption)
     more = element("span", "More: ", element("code", sampling(facts, drawn.run)), class_="command")
     return element("figure", shown, element("figcaption", element("span", caption), more))

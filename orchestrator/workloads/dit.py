@@ -57,6 +57,11 @@ class Spec(TrialSpec):
             raise ValueError("evaluate.reference: should name the real images that images.kind 'latents' were made of")
         if self.images.kind != "latents" and evaluate.vae is not None:
             raise ValueError(f"evaluate.vae: only images.kind 'latents' are decoded, not {self.images.kind!r}")
+        if not self.train.label_dropout and evaluate.sampling.cfg != 1:
+            raise ValueError(
+                f"evaluate.sampling.cfg {evaluate.sampling.cfg:g}: guidance needs images learned without their class; "
+                "train.label_dropout 0 leaves none, so it should be 1"
+            )
         return self
 
     @property
