@@ -12,6 +12,10 @@ in `factor` of the cells does, plus the few that came early (with n < factor onl
 A value that is not finite is no value: its cell never goes on, whatever the others did, and counts among the n as one
 that others beat. As the seed that reported it will report no more, its cell is stopped at the next rung.
 
+Racing. With `race = "mean"` all seeds of a cell run at once and decide by their mean. With `race = "first-seed"` a cell
+has its first seed alone on the rungs; where that one gets to the end, the cell's other seeds run, and none of them is
+stopped. So most of a sweep's time goes to seeds of cells that are worth it, and a stopped cell has one seed.
+
 Hyperband runs asha several times over: bracket b starts at grace * factor^b. The cells of an arm are dealt to brackets
 in their order, the more to a bracket the earlier it starts, in hyperband's proportions, and halved within a bracket.
 """
@@ -40,6 +44,10 @@ class NoneSpec(_Spec):
 
     kind: Literal["none"] = "none"
 
+    @property
+    def races(self) -> bool:
+        return False
+
     def rungs(self, total_steps: int) -> list[int]:
         return []
 
@@ -50,6 +58,12 @@ class NoneSpec(_Spec):
 class _HalvingSpec(_Spec):
     grace: int = Field(gt=0)  # step of the first rung
     factor: int = Field(default=3, ge=2)  # one in `factor` cells goes on
+    race: Literal["mean", "first-seed"] = "mean"  # what of a cell's seeds is on the rungs
+
+    @property
+    def races(self) -> bool:
+        """Whether a cell's other seeds wait for its first one."""
+        return self.race == "first-seed"
 
     def rungs(self, total_steps: int) -> list[int]:
         """The steps at which a trial of `total_steps` may be stopped."""

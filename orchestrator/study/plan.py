@@ -1,7 +1,8 @@
 """What a study would run, and what that costs, before anything is started.
 
-Counts are exact. Parameters, FLOPs, memory and disk follow from formulas; hours from the speed that a device sustains
-in training, so they are good to a factor of two or so, and marked as estimates.
+Counts are exact, but where first seeds race: there they are the most that can run. Parameters, FLOPs, memory and disk
+follow from formulas; hours from the speed that a device sustains in training, so they are good to a factor of two or
+so, and marked as estimates.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Side:
 
     arm: str
     cells: int
-    trials: int
+    trials: int  # at most, where first seeds race; so all that follows
     brackets: dict[str, str]  # axis -> the values that it tries, as text
     params: tuple[int, int]  # least and most, topology excluded
     topology_params: tuple[int, int]
@@ -90,6 +91,11 @@ class Plan:
     @property
     def num_trials(self) -> int:
         return sum(side.trials for side in self.sides)
+
+    @property
+    def fewest_trials(self) -> int:
+        """Those that run whatever comes out: where first seeds race, one of each configuration."""
+        return self.num_cells if self.study.scheduler.races else self.num_trials
 
     @property
     def resources(self) -> Resources:

@@ -42,7 +42,8 @@ def text(plan: Plan) -> str:
         f"workload {study.workload}, {study.sampler.kind} sampler, scheduler {study.scheduler.kind}, "
         f"ranked by {study.metric} ({study.mode})"
     )
-    foot = [f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials"]
+    most = " at most" if plan.fewest_trials < plan.num_trials else ""
+    foot = [f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials{most}"]
     foot += [f"{plan.flops:.2g} FLOPs; {size(plan.disk)} on disk", _memory(plan)]
     foot += [_duration(plan), *published_hours.lines(plan)]
     foot += [f"note: {note}" for note in notes(plan)]
@@ -131,6 +132,11 @@ def notes(plan: Plan) -> Iterator[str]:
         yield f"streams cost more than their FLOPs, by which hours are counted: {STREAMS}"
     if plan.open:
         yield f"{plan.num_cells - len(plan.cells):,} configurations will be chosen as results come in"
+    if plan.fewest_trials < plan.num_trials:
+        yield (
+            f"first seeds race: {plan.fewest_trials:,} trials run in any case, the other seeds only of configurations "
+            "whose first one gets to the end; what is counted here is the most"
+        )
     yield from _unequal(plan)
     yield from (f"{path} is not there yet; it must be when the study starts" for path in _missing(plan))
 

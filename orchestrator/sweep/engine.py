@@ -108,7 +108,7 @@ class Source(Searcher):  # type: ignore[misc]
     def suggest(self, trial_id: str) -> Any:
         record = self._context.sweep.next()
         if record is None:
-            return Searcher.FINISHED
+            return None if self._context.sweep.waits else Searcher.FINISHED  # None: ask again
         self._context.records[trial_id] = record
         return {"job": self._context.job(record).text()}
 

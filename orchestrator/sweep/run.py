@@ -225,8 +225,10 @@ class Attempt:
             ledger.write(ATTEMPT, attempt=self._number, driver=driver, study=self._tags())
             self._sweep.open(ledger)
             progress = LiveProgress(self._sweep) if sys.stderr.isatty() else Progress(self._sweep)
+            most = "at most " if self._sweep.waits else ""
             progress.say(
-                f"{self._study.name}: {self._sweep.left} of {self._sweep.total} trials to run, {concurrent} at a time"
+                f"{self._study.name}: {most}{self._sweep.left} of {self._sweep.total} trials to run, "
+                f"{concurrent} at a time"
             )
 
             def asked_to_stop() -> bool:

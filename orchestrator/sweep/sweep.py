@@ -34,7 +34,6 @@ class Sweep:
         for record in history.trials.values():  # what an open plan does not know: in the order they were asked for
             self._halving.add(record.arm, record.cell)
         self._halving.replay(history.rungs)
-        self.total = plan.num_trials
         self.unlucky: list[Record] = []  # trials of this attempt that failed or diverged
         self.fault: OSError | None = None  # why the ledger could not be written
 
@@ -62,24 +61,35 @@ class Sweep:
         return sum(counts[state] for state in ENDED)
 
     @property
+    def total(self) -> int:
+        """How many trials there are in all; where first seeds race, at most."""
+        return len(self.members) + self._supply.unplanned
+
+    @property
     def left(self) -> int:
-        """How many trials are still to start."""
+        """How many trials are still to start; where first seeds race, at most."""
         return self._supply.left
 
     def rungs(self, record: Record) -> list[int]:
         """The steps at which the scheduler wants a trial's value."""
-        return self.study.scheduler.rungs(record.steps)
+        return self.study.scheduler.rungs(record.steps) if self._on_rungs(record) else []
+
+    def _on_rungs(self, record: Record) -> bool:
+        """All are, but for the seeds of a cell whose first one has won its race."""
+        return not self.study.scheduler.races or self._supply.races(record)
 
     def next(self) -> Record | None:
         """The trial to start now; None: no more in this attempt."""
         if time.monotonic() > self._deadline:
             return None
         record = self._supply.next()
-        if new := self._supply.new():
-            self._write(new)
-            for event in new:
-                self._halving.add(event["arm"], event["cell"])
+        self._write_new()
         return record
+
+    @property
+    def waits(self) -> bool:
+        """Whether `next` may give more in this attempt, although it gave none now."""
+        return self._supply.waits and time.monotonic() <= self._deadline
 
     def started(self, record: Record) -> None:
         self._note(RUNNING, record, attempt=self._attempt)
@@ -96,22 +106,26 @@ class Sweep:
         return decision == "continue"
 
     def stopped(self, record: Record) -> None:
-        self._note(STOPPED, record, cause=f"{self.study.scheduler.kind}: not among the best at step {record.step}")
-        self._supply.ended(record)
+        self._end(STOPPED, record, cause=f"{self.study.scheduler.kind}: not among the best at step {record.step}")
 
     def finished(self, record: Record) -> None:
-        self._note(FINISHED, record)
-        self._supply.ended(record)
+        self._end(FINISHED, record)
 
     def diverged(self, record: Record, cause: str) -> None:
-        self._halving.report(record.arm, record.cell, record.seed, record.step, math.nan)
-        self._write_rungs()
-        self._note(DIVERGED, record, cause=cause)
+        if self._on_rungs(record):
+            self._halving.report(record.arm, record.cell, record.seed, record.step, math.nan)
+            self._write_rungs()
+        self._end(DIVERGED, record, cause=cause)
         self.unlucky.append(record)
+
+    def _end(self, event: str, record: Record, **fields: Any) -> None:
+        self._note(event, record, **fields)
         self._supply.ended(record)
+        self._write_new()
 
     def failed(self, record: Record, cause: str) -> None:
         self._note(FAILED, record, cause=cause)
+        self._supply.gave_up(record)
         self.unlucky.append(record)
 
     def paused(self, record: Record, cause: str) -> None:
@@ -125,6 +139,13 @@ class Sweep:
         for record in self._records.values():
             if record.state == RUNNING:
                 self.paused(record, cause)
+
+    def _write_new(self) -> None:
+        """Write down what was planned since, before it starts."""
+        if new := self._supply.new():
+            self._write(new)
+            for event in new:
+                self._halving.add(event["arm"], event["cell"])
 
     def _write_rungs(self) -> None:
         if events := self._halving.events():
