@@ -56,7 +56,11 @@ def kinds(arguments: argparse.Namespace) -> int:
 def plan(arguments: argparse.Namespace) -> int:
     from orchestrator.study.plan import plan
 
-    made = plan(_study(arguments, arguments.study), arguments.device)
+    made = plan(_study(arguments, arguments.study, arguments.home), arguments.device)
+    if arguments.probe or arguments.address:
+        from orchestrator.sweep.probe import on_cluster
+
+        made = on_cluster(made, arguments.address, arguments.probe, arguments.home)
     if arguments.format == "table":
         print(made.text())
     else:
@@ -184,7 +188,8 @@ def build_parser() -> Parser:
     one = add("plan", plan, "say what a study would run and what that costs, without starting anything")
     one.add_argument("study", metavar="STUDY")
     one.add_argument("--device", help="hours on this kind: cpu, a100, h100, h200 (default: by the study's resources)")
-    _reads(_changes(one))
+    one.add_argument("--probe", action="store_true", help="run a trial of each arm for some seconds, to see its speed")
+    _reads(_runs(_changes(one)))
 
     one = add("start", start, "run what is not finished yet of one or more studies")
     one.add_argument("study", metavar="STUDY", nargs="+")

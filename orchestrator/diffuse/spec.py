@@ -43,6 +43,11 @@ class TrainSpec(Spec):
             near = max(n for n in range(1, workers + 1) if self.batch % n == 0)
             raise ValueError(f"train.batch {self.batch} is not a multiple of {workers} workers; {near} would do")
 
+    def short(self, workers: int) -> TrainSpec:
+        """One worker's share of a step, reported after each."""
+        often = {"log_every": 1, "eval_every": 0, "checkpoint_every": 0}
+        return self.model_copy(update={"batch": self.batch // workers, **often})
+
     @property
     def evaluations(self) -> int:
         """How many there are in a run."""

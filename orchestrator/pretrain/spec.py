@@ -90,6 +90,11 @@ class TrainSpec(Spec):
                 f"workers; {near} does"
             )
 
+    def short(self, workers: int) -> TrainSpec:
+        """One replica's share of a step, on one worker, reported after each."""
+        often = {"log_every": 1, "eval_every": 0, "checkpoint_every": 0, "depths_every": 0}
+        return self.model_copy(update={"batch": self.batch * self.stages // workers, "stages": 1, **often})
+
     def at_once(self, replicas: int) -> int:
         """Sequences of a micro-batch where so many share a batch: what each has, or `micro_batch` of it."""
         share = -(-self.batch // replicas)

@@ -2,15 +2,14 @@
 
 Counts are exact, but where first seeds race: there they are the most that can run. Parameters, FLOPs, memory and disk
 follow from formulas; hours from the speed that a device sustains in training, so they are good to a factor of two or
-so, and marked as estimates.
+so, and marked as estimates. `sweep.probe` measures that speed.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from orchestrator.errors import InputError, did_you_mean
 from orchestrator.study import plan_text, published_hours
 from orchestrator.study.arms import Arm
 from orchestrator.study.cells import Cell
+from orchestrator.study.machines import Machine, at_once
 from orchestrator.study.spec import Resources, Study
 from orchestrator.workloads.base import TrialSpec
 from search_spaces import domains, samplers
@@ -45,18 +45,6 @@ DEVICES: Mapping[str, Device] = {
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What there is to run on."""
-
-    cpus: int
-    memory: int  # bytes
-
-    @classmethod
-    def here(cls) -> Machine:
-        return cls(os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-@dataclass(frozen=True)
 class Side:
     """One arm. That none is tuned better than another shows in `cells` and `brackets`."""
 
@@ -70,6 +58,8 @@ class Side:
     memory: int  # bytes at the peak of the largest trial, on one worker
     memory_parts: Mapping[str, int]  # of that, as in `Estimate`
     disk: int  # bytes that all its trials leave behind
+    speed: float  # FLOP/s of one device in training
+    probe: str = ""  # what was seen, where the speed was measured, or why it could not be
 
 
 @dataclass(frozen=True)
@@ -80,9 +70,9 @@ class Plan:
     cells: tuple[Cell, ...]
     open: bool
     sides: tuple[Side, ...]
-    at_once: int  # trials that this machine can run at a time; 0: not one fits
+    at_once: int  # trials that can run at a time; 0: not one fits
     device: str
-    machine: Machine
+    machines: tuple[Machine, ...]  # of the cluster; one whose GPUs are not known is this one
 
     @property
     def num_cells(self) -> int:
@@ -121,18 +111,23 @@ class Plan:
 
     @property
     def hours(self) -> float:
-        """An estimate, with `at_once` trials at a time on CPUs, or `resources.concurrent` on GPUs."""
-        return self.device_hours(self.flops, self.num_trials) / self.units
+        """An estimate, with `together` trials at a time."""
+        return math.fsum(map(self.device_hours, self.sides)) / self.units
 
-    def device_hours(self, flops: float, trials: int) -> float:
-        """Hours of all devices together that so many trials of so many FLOPs in all take."""
-        starts = trials * TRIAL_SECONDS * self.units / self.together
-        return (flops / DEVICES[self.device].flops + starts) / 3600
+    def device_hours(self, side: Side) -> float:
+        """Hours of all devices together that an arm's trials take."""
+        starts = side.trials * TRIAL_SECONDS * self.units / self.together
+        return (side.flops / side.speed + starts) / 3600
+
+    @property
+    def here(self) -> bool:
+        """Whether it is laid out for this machine, rather than for a cluster that was asked what it has."""
+        return all(machine.gpus is None for machine in self.machines)
 
     @property
     def room(self) -> int:
-        """Bytes of memory that trials have: a GPU's, or the machine's for all that run at once."""
-        return DEVICES[self.device].memory or self.machine.memory
+        """Bytes of memory that trials have: a GPU's, or the largest machine's for all that run there at once."""
+        return DEVICES[self.device].memory or max((machine.memory for machine in self.machines), default=0)
 
     def needed(self, side: Side) -> int:
         """Bytes of `room` that one trial takes."""
@@ -140,8 +135,9 @@ class Plan:
 
     @property
     def together(self) -> int:
-        """Trials at a time."""
-        return max(1, self.at_once if self.device == "cpu" else self.resources.concurrent)
+        """Trials at a time; of GPUs that nobody has counted, `resources.concurrent`."""
+        counted = self.device == "cpu" or not self.here
+        return max(1, self.at_once if counted else self.resources.concurrent)
 
     @property
     def units(self) -> int:
@@ -181,12 +177,12 @@ class Plan:
         return plan_text.text(self)
 
 
-def plan(study: Study, device: str | None = None, machine: Machine | None = None) -> Plan:
+def plan(study: Study, device: str | None = None, machines: Sequence[Machine] = ()) -> Plan:
     """Lay out a study.
 
     Args:
         device: one of `DEVICES`; where not given, h100 if trials take GPUs and cpu otherwise.
-        machine: what the study is to run on; where not given, this one.
+        machines: what the study is to run on; where not given, this one.
 
     Raises:
         InputError: a configuration is refused, two are the same, or there are too many.
@@ -194,7 +190,6 @@ def plan(study: Study, device: str | None = None, machine: Machine | None = None
     device = device or ("h100" if study.resources.gpus else "cpu")
     if device not in DEVICES:
         raise InputError(f"no device {device!r}{did_you_mean(device, DEVICES)}")
-    machine = machine or Machine.here()
     try:
         asked = {name: _asked(study, arm) for name, arm in study.resolved.items()}
         if (total := sum(asked.values())) > MOST_CELLS:
@@ -203,7 +198,7 @@ def plan(study: Study, device: str | None = None, machine: Machine | None = None
         _check_workers(study, cells)
     except InputError as error:
         raise InputError(f"{study.source}: {error}") from error
-    sides = tuple(_sides(study, asked, cells))
+    sides = tuple(_sides(study, asked, cells, DEVICES[device].flops))
     laid_out = Plan(
         study=study,
         cells=cells,
@@ -211,7 +206,7 @@ def plan(study: Study, device: str | None = None, machine: Machine | None = None
         sides=sides,
         at_once=0,
         device=device,
-        machine=machine,
+        machines=tuple(machines) or (Machine.here(),),
     )
     return replace(laid_out, at_once=_at_once(laid_out))
 
@@ -264,7 +259,7 @@ def _where(cell: Cell) -> str:
     return f"{cell.arm} ({axes})" if axes else cell.arm
 
 
-def _sides(study: Study, asked: Mapping[str, int], cells: tuple[Cell, ...]) -> Iterator[Side]:
+def _sides(study: Study, asked: Mapping[str, int], cells: tuple[Cell, ...], speed: float) -> Iterator[Side]:
     stride = math.ceil(len(cells) / MOST_ESTIMATES)
     by_arm: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
@@ -286,14 +281,11 @@ def _sides(study: Study, asked: Mapping[str, int], cells: tuple[Cell, ...]) -> I
             memory=largest.memory,
             memory_parts=largest.memory_parts,
             disk=round(trials * fmean(estimate.disk for estimate in estimates)),
+            speed=speed,
         )
 
 
 def _at_once(plan: Plan) -> int:
-    """How many trials this machine can run at a time. Of its GPUs nothing is known here."""
-    limits = [plan.machine.cpus // plan.resources.footprint[0], plan.num_trials]
-    if plan.resources.concurrent:
-        limits.append(plan.resources.concurrent)
-    if DEVICES[plan.device].memory is None:
-        limits.append(plan.machine.memory // max(1, plan.study.resources.workers * plan.memory))
-    return int(min(limits))
+    """How many trials can run at a time. Of this machine's GPUs nothing is known, and a GPU's memory is its own."""
+    memory = plan.memory if DEVICES[plan.device].memory is None else 0
+    return min(at_once(plan.resources, plan.machines, memory), plan.num_trials)

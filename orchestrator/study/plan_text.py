@@ -16,6 +16,7 @@ from orchestrator.data.base import existing
 from orchestrator.study import published_hours
 from orchestrator.study.arms import settles
 from orchestrator.study.complaints import shown_key
+from orchestrator.study.machines import at_once, none_fits
 from search_spaces.domains import Choices
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def text(plan: Plan) -> str:
     most = " at most" if plan.fewest_trials < plan.num_trials else ""
     foot = [f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials{most}"]
     foot += [f"{plan.flops:.2g} FLOPs; {size(plan.disk)} on disk", _memory(plan)]
-    foot += [_duration(plan), *published_hours.lines(plan)]
+    foot += [_duration(plan), *(f"probed {side.arm}: {side.probe}" for side in plan.sides if side.probe)]
+    foot += published_hours.lines(plan)
     foot += [f"note: {note}" for note in notes(plan)]
     return "\n".join([*_wrapped(head), "", *_arms(plan), "", *_wrapped(foot)])
 
@@ -60,7 +62,7 @@ def _arms(plan: Plan) -> Iterator[str]:
     rows = [("arm", "cells", "trials", "parameters", "topology", f"{_kind(plan)}-hours", "disk")]
     for side in plan.sides:
         params, topology = _between(*side.params), _between(*side.topology_params)
-        hours = rounded(plan.device_hours(side.flops, side.trials))
+        hours = rounded(plan.device_hours(side))
         rows.append((side.arm, f"{side.cells:,}", f"{side.trials:,}", params, topology, hours, size(side.disk)))
     head, *lines = _columns(rows)
     yield head
@@ -102,10 +104,22 @@ def _memory(plan: Plan) -> str:
 def _duration(plan: Plan) -> str:
     """How long it takes here, and how much of a device's time that is."""
     time = next(f"{rounded(plan.hours * n)} {unit}" for unit, n in UNITS.items() if plan.hours * n >= 1 or n == 3600)
-    if plan.device != "cpu":
-        many = f"{plan.units} {plan.device}{'s' if plan.units > 1 else ''}"
-        return f"estimate: {rounded(plan.hours * plan.units)} GPU-hours (devices x hours), {time} on {many}"
-    return f"estimate: {time} on this machine's {plan.machine.cpus} CPUs, {plan.at_once} trials at once"
+    crowd = f"{plan.at_once} trials at once"
+    if plan.device == "cpu":
+        return f"estimate: {time} on {_whole(plan)}, {crowd}"
+    many = f"{plan.units} {plan.device}{'s' if plan.units > 1 else ''}"
+    spread = "" if plan.here else f"; {_whole(plan)}, {crowd}"
+    return f"estimate: {rounded(plan.hours * plan.units)} GPU-hours (devices x hours), {time} on {many}{spread}"
+
+
+def _whole(plan: Plan) -> str:
+    """What there is to run on."""
+    cpus = sum(machine.cpus for machine in plan.machines)
+    if plan.here:
+        return f"this machine's {cpus:g} CPUs"
+    gpus = sum(machine.gpus or 0 for machine in plan.machines)
+    count = len(plan.machines)
+    return f"the cluster's {count} machine{'s' if count > 1 else ''} ({cpus:g} CPUs, {gpus:g} GPUs)"
 
 
 def rounded(count: float) -> str:
@@ -115,13 +129,15 @@ def rounded(count: float) -> str:
 
 def notes(plan: Plan) -> Iterator[str]:
     """What will not fit, is missing, or compares unequally."""
-    study, machine, resources = plan.study, plan.machine, plan.resources
-    cpus = resources.footprint[0]
-    if cpus > machine.cpus:
-        yield f"a trial takes {cpus:g} CPUs and this machine has {machine.cpus}: it needs a cluster, by --address"
+    study, resources = plan.study, plan.resources
+    cpus, _ = resources.footprint
+    if plan.here and cpus > (have := plan.machines[0].cpus):
+        yield f"a trial takes {cpus:g} CPUs and this machine has {have:g}: it needs a cluster, by --address"
+    if not plan.here and not at_once(resources, plan.machines):
+        yield none_fits(resources, plan.machines)
     for side in plan.sides:
         if (needed := plan.needed(side)) > plan.room:
-            where = "this machine" if plan.device == "cpu" else f"an {plan.device}"
+            where = ("this machine" if plan.here else "a machine") if plan.device == "cpu" else f"an {plan.device}"
             yield f"a trial of {side.arm} needs {size(needed)} of memory; {where} has {size(plan.room)}"
     if resources.concurrent > plan.at_once > 0:
         yield f"resources.concurrent is {resources.concurrent}; {plan.at_once} trials at once is the most here"

@@ -20,7 +20,7 @@ def of_trial(trial: TrialSpec) -> Hours | None:
 
 def lines(plan: Plan) -> Iterator[str]:
     """What the estimate leaves out, a line for each published task and depth, and their sum."""
-    if plan.study.workload == "crl":
+    if plan.study.workload == "crl" and not any(side.probe for side in plan.sides):
         yield "(by FLOPs alone: no physics, no compilation, no waiting for small matrices, so it takes longer)"
     priced = [found for cell in plan.cells if (found := of_trial(cell.trial))]
     if not priced:

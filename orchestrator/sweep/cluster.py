@@ -1,9 +1,4 @@
-"""The Ray that a sweep runs in, and how many trials fit there at once.
-
-A trial is admitted with all that it takes: of several workers, each needs its place, or two trials that were admitted
-with half of theirs would wait for each other for ever. What the cluster can never give is refused before anything
-starts.
-"""
+"""The Ray that a sweep runs in. What the cluster can never give is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -11,11 +6,12 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from orchestrator.errors import InputError
+from orchestrator.study.machines import Machine, at_once, none_fits
 from orchestrator.study.spec import Resources
 from orchestrator.sweep.ship import runtime_env
 
@@ -54,7 +50,7 @@ def check_here(resources: Resources) -> None:
     """
     ray = sys.modules.get("ray")
     if not (ray and ray.is_initialized()) and not resources.gpus:
-        concurrency(resources, [{"CPU": os.cpu_count() or 1}])
+        concurrency(resources, [Machine.here()])
 
 
 def reach(address: str) -> None:
@@ -119,42 +115,20 @@ def _start_here(quiet: Mapping[str, Any]) -> None:
                 raise
 
 
-def nodes() -> list[Mapping[str, float]]:
-    """What each machine of the cluster has."""
+def nodes() -> list[Machine]:
+    """The machines of the cluster."""
     import ray
 
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    held = (node["Resources"] for node in ray.nodes() if node["Alive"])
+    return [Machine(node.get("CPU", 0.0), int(node.get("memory", 0)), node.get("GPU", 0.0)) for node in held]
 
 
-def concurrency(resources: Resources, nodes: Iterable[Mapping[str, float]], memory: int = 0) -> int:
-    """How many trials run at once.
-
-    Args:
-        memory: estimated bytes of main memory that a worker takes; 0: not known, or on a GPU.
+def concurrency(resources: Resources, machines: Sequence[Machine], memory: int = 0) -> int:
+    """How many trials run at a time. An estimate of `memory` may thin them out; it does not forbid them.
 
     Raises:
-        InputError: not even one fits.
+        InputError: not even one trial fits.
     """
-    nodes = list(nodes)
-    places = sum(_places(resources, node, memory) for node in nodes)
-    fit = places // resources.workers
-    if fit == 0:
-        have = (
-            ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes) or "no machine"
-        )
-        raise InputError(
-            f"resources: a trial takes {resources.workers} x ({resources.cpus} CPUs, {resources.gpus:g} GPUs), "
-            f"and the cluster has {have}"
-        )
-    return min(fit, resources.concurrent or fit)
-
-
-def _places(resources: Resources, node: Mapping[str, float], memory: int) -> int:
-    """How many workers a machine takes. Each is on one machine as a whole."""
-    places = int(node.get("CPU", 0) // resources.cpus)
-    if resources.gpus:
-        places = min(places, int(node.get("GPU", 0) / resources.gpus))
-    elif memory and "memory" in node:
-        # An estimate may thin trials out; it does not forbid them.
-        places = min(places, max(resources.workers, int(node["memory"] // memory)))
-    return places
+    if at_once(resources, machines):
+        return max(1, at_once(resources, machines, memory))
+    raise InputError(f"resources: {none_fits(resources, machines)}")

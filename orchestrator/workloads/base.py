@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -89,6 +91,15 @@ class TrialSpec(FrozenSpec):
     def estimate_on(self, workers: int) -> Estimate:
         """The same where so many workers share it: `memory` is what one of them needs."""
         return self.estimate()
+
+    def short(self, workers: int) -> Self:
+        """One worker's share of the same work, reported as often as it can be: what `plan --probe` times."""
+        return self
+
+    def seconds(self, rows: Sequence[Row]) -> float:
+        """How long the whole takes, without its evaluations, from at least two rows of `short`."""
+        paces = [(last.time - first.time) / (last.step - first.step) for first, last in pairwise(rows)]
+        return self.total_steps * median(paces)
 
     @property
     def helpers(self) -> int:

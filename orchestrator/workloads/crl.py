@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import ClassVar, Literal
 
 from pydantic import model_validator
@@ -20,6 +22,7 @@ from orchestrator.workloads.base import Estimate, Place, Row, TrialSpec
 
 NUMBER = 4  # bytes of a float32
 CHECKPOINTS = 2  # that stay
+PROBED_STEPS = 8  # training steps
 
 
 def _check_contract(env: GoalEnvSpec) -> None:
@@ -127,6 +130,18 @@ class Spec(TrialSpec):
     def check_workers(self, workers: int) -> None:
         if workers > 1:
             raise ValueError(f"crl spreads by train.env_runners and train.learners; workers should be 1, got {workers}")
+
+    def short(self, workers: int) -> Spec:
+        """A few training steps, each of them evaluated."""
+        few = min(self.train.prefill_steps + PROBED_STEPS * self.train.training_step, self.train.env_steps)
+        often = {"env_steps": few, "eval_every": math.ceil(few / PROBED_STEPS), "checkpoint_every": 0}
+        return self.model_copy(update={"train": self.train.model_copy(update=often)})
+
+    def seconds(self, rows: Sequence[Row]) -> float:
+        """With all evaluations, and without filling the buffer."""
+        spent = {name: median(row.metrics[name] for row in rows[1:]) for name in names.TIMES}
+        evaluating = spent.pop(names.TIME_EVALUATE) * self.train.evaluations
+        return evaluating + math.fsum(spent.values()) * self.train.training_steps
 
     def rows(self, place: Place) -> Iterator[Row]:
         import torch

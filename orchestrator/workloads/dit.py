@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -100,6 +100,14 @@ class Spec(TrialSpec):
         from orchestrator.pretrain.parallel import Workers
 
         prepare(self.images, self.evaluate, self.model, cache, str(Workers.here().device))
+
+    def short(self, workers: int) -> Spec:
+        return self.model_copy(update={"train": self.train.short(workers)})
+
+    def seconds(self, rows: Sequence[Row]) -> float:
+        """Images are drawn as fast as they are learned from."""
+        learning = self.model.flops_per_image() * self.train.steps * self.train.batch
+        return super().seconds(rows) * self.estimate().flops / learning
 
     def rows(self, place: Place) -> Iterator[Row]:
         import torch

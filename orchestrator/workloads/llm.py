@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -99,6 +99,12 @@ class Spec(TrialSpec):
         from orchestrator.pretrain.tokens import prepare
 
         prepare(self.data, self.text, self.model.vocab_size, cache)
+
+    def short(self, workers: int) -> Spec:
+        return self.model_copy(update={"train": self.train.short(workers)})
+
+    def seconds(self, rows: Sequence[Row]) -> float:
+        return super().seconds(rows) / self.train.stages
 
     def rows(self, place: Place) -> Iterator[Row]:
         import torch

@@ -9,7 +9,8 @@ from analysis import names
 from orchestrator.errors import InputError
 from orchestrator.record import spool
 from orchestrator.record.ledger import History
-from orchestrator.study.plan import Machine, plan
+from orchestrator.study.machines import Machine
+from orchestrator.study.plan import plan
 from orchestrator.study.spec import Study
 from orchestrator.sweep.cluster import concurrency
 from orchestrator.sweep.run import start
@@ -35,10 +36,10 @@ def test_a_sweep_reserves_a_place_for_each_process_of_a_trial(tmp_path):
 
 def test_a_plan_counts_them():
     machine = Machine(cpus=8, memory=2**34)
-    assert plan(study(), machine=machine).at_once == 2
-    assert plan(study(env_runners=4, learners=2), machine=machine).at_once == 1
-    resources = plan(study(env_runners=2), machine=machine).resources
-    assert concurrency(resources, [{"CPU": 8.0}]) == 2
+    assert plan(study(), machines=[machine]).at_once == 2
+    assert plan(study(env_runners=4, learners=2), machines=[machine]).at_once == 1
+    resources = plan(study(env_runners=2), machines=[machine]).resources
+    assert concurrency(resources, [machine]) == 2
     with pytest.raises(InputError, match=r"resources\.workers: .* workers should be 1, got 2"):
         plan(Study(name="point", workload="crl", trial=SMALL, resources={"workers": 2}))
 

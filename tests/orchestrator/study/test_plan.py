@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.study.plan import DEVICES, TRIAL_SECONDS, Machine, plan
+from orchestrator.study.machines import Machine
+from orchestrator.study.plan import DEVICES, TRIAL_SECONDS, plan
 from orchestrator.study.spec import Study
 
 TOY = 'name = "toy"\nworkload = "toys.bowl"\nseeds = [0, 7]\n[trial]\noptim = { kind = "sgd", lr = 0.1 }\n'
@@ -78,7 +79,7 @@ def test_only_content_decides_a_name() -> None:
 
 def test_totals_by_hand() -> None:
     """The toy: width 64, depth 4, so 256 parameters; 6 FLOPs each a step; 64 MiB a trial, 100 bytes left behind."""
-    made = plan(study(), machine=Machine(cpus=2, memory=10**12))
+    made = plan(study(), machines=[Machine(cpus=2, memory=10**12)])
     assert made.flops == pytest.approx(6 * 256 * (5 + 10) * (2 + 6) * 2)
     assert [side.params for side in made.sides] == [(256, 256), (256, 256)]
     assert [side.topology_params for side in made.sides] == [(0, 0), (10, 10)]
@@ -104,8 +105,8 @@ def test_gpu_hours_are_of_the_device_that_is_asked_for() -> None:
 
 
 def test_device_hours_are_told_for_each_arm_and_in_all() -> None:
-    made = plan(Study.read("paper_table10"), device="a100", machine=BIG)
-    each = {side.arm: made.device_hours(side.flops, side.trials) for side in made.sides}
+    made = plan(Study.read("paper_table10"), device="a100", machines=[BIG])
+    each = {side.arm: made.device_hours(side) for side in made.sides}
     assert sum(each.values()) == pytest.approx(made.hours * made.units)
     by_hand = 3 * (60_000 * 512 * 256 * 2.049e9 / DEVICES["a100"].flops + TRIAL_SECONDS) / 3600
     assert each["350m_keep"] == pytest.approx(by_hand, rel=0.01)
@@ -191,7 +192,7 @@ def test_combination_that_is_at_fault_is_told_from_those_that_are_not() -> None:
 
 
 def test_what_will_not_fit_is_said() -> None:
-    made = plan(study(resources="cpus = 2\nworkers = 3\nconcurrent = 9"), machine=Machine(cpus=4, memory=10**8))
+    made = plan(study(resources="cpus = 2\nworkers = 3\nconcurrent = 9"), machines=[Machine(cpus=4, memory=10**8)])
     assert made.at_once == 0
     assert made.notes == [
         "a trial takes 6 CPUs and this machine has 4: it needs a cluster, by --address",
@@ -219,17 +220,29 @@ def test_absurd_depth_is_refused(name: str, depth: int) -> None:
 
 
 def test_as_many_at_once_as_cpus_memory_and_the_study_allow() -> None:
-    assert plan(study(), machine=BIG).at_once == 8
-    assert plan(study(), machine=Machine(cpus=8, memory=200 * 10**6)).at_once == 2
-    assert plan(study(resources="cpus = 3"), machine=BIG).at_once == 2
-    crowded = plan(study(resources="concurrent = 20"), machine=BIG)
+    assert plan(study(), machines=[BIG]).at_once == 8
+    assert plan(study(), machines=[Machine(cpus=8, memory=200 * 10**6)]).at_once == 2
+    assert plan(study(resources="cpus = 3"), machines=[BIG]).at_once == 2
+    crowded = plan(study(resources="concurrent = 20"), machines=[BIG])
     assert (crowded.at_once, crowded.notes) == (8, ["resources.concurrent is 20; 8 trials at once is the most here"])
 
 
+def test_a_cluster_is_counted_machine_by_machine() -> None:
+    """5 places of 3 CPUs on the first, 2 on the second; with a GPU each, one and none."""
+    machines = [Machine(16, 10**12, 1.0), Machine(8, 10**12, 0.0)]
+    assert plan(study(resources="cpus = 3"), machines=machines).at_once == 7
+    on_gpu = plan(study(resources="cpus = 3\ngpus = 1.0"), machines=machines)
+    assert (on_gpu.at_once, on_gpu.units) == (1, 1)
+    assert "1 h100; the cluster's 2 machines (24 CPUs, 1 GPUs), 1 trials at once" in " ".join(on_gpu.text().split())
+    assert plan(study(resources="gpus = 2.0"), machines=machines).notes == [
+        "a trial takes 1 x (1 CPUs, 2 GPUs), and the cluster has 16 CPUs and 1 GPUs, 8 CPUs and 0 GPUs"
+    ]
+
+
 def test_unequal_tuning_is_said_and_conditional_axes_are_not() -> None:
-    assert plan(study(), machine=BIG).notes == []
+    assert plan(study(), machines=[BIG]).notes == []
     unequal = '[arms.a]\ntopology.kind = "ancre"\n[arms.b.axes]\n"optim.lr" = [0.1, 0.2, 0.3]\n'
-    assert plan(study(unequal + '[axes]\n"optim.lr" = [0.1, 0.2]\n'), machine=BIG).notes == [
+    assert plan(study(unequal + '[axes]\n"optim.lr" = [0.1, 0.2]\n'), machines=[BIG]).notes == [
         "arms are not tuned equally; values of optim.lr that each tries: a 2, b 3"
     ]
 
@@ -237,7 +250,7 @@ def test_unequal_tuning_is_said_and_conditional_axes_are_not() -> None:
 def test_missing_file_is_a_note_and_not_a_fault(tmp_path: Path) -> None:
     learned = tmp_path / "learned.json"
     frozen = Study.parse(TOY + f'topology = {{ kind = "frozen", path = "{learned}" }}\n')
-    assert plan(frozen, machine=BIG).notes == [f"{learned} is not there yet; it must be when the study starts"]
+    assert plan(frozen, machines=[BIG]).notes == [f"{learned} is not there yet; it must be when the study starts"]
 
 
 def test_path_that_no_file_can_have_is_a_short_note() -> None:
@@ -249,13 +262,13 @@ def test_path_that_no_file_can_have_is_a_short_note() -> None:
 
 
 def test_budget_that_is_too_small_is_said() -> None:
-    assert plan(study('[axes]\n"train.steps" = [10_000_000_000_000]\n', budget="hours = 0.5"), machine=BIG).notes == [
-        "budget.hours is 0.5, so the study may not get through"
-    ]
+    assert plan(
+        study('[axes]\n"train.steps" = [10_000_000_000_000]\n', budget="hours = 0.5"), machines=[BIG]
+    ).notes == ["budget.hours is 0.5, so the study may not get through"]
 
 
 def test_text_and_rows_tell_the_plan() -> None:
-    made = plan(study(), machine=BIG)
+    made = plan(study(), machines=[BIG])
     lines = made.text().splitlines()
     assert "16 configurations x 2 seeds (0, 7) = 32 trials" in lines
     assert any(line.split()[:5] == ["drop", "12", "24", "256", "10"] for line in lines)
