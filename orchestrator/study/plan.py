@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from orchestrator.errors import InputError, did_you_mean
-from orchestrator.study import plan_text, published_hours
+from orchestrator.study import equal, plan_text, published_hours
 from orchestrator.study.arms import Arm
 from orchestrator.study.cells import Cell
 from orchestrator.study.machines import Machine, at_once
@@ -185,7 +185,7 @@ def plan(study: Study, device: str | None = None, machines: Sequence[Machine] = 
         machines: what the study is to run on; where not given, this one.
 
     Raises:
-        InputError: a configuration is refused, two are the same, or there are too many.
+        InputError: a configuration is refused, two are the same, there are too many, or arms are not `equal`.
     """
     device = device or ("h100" if study.resources.gpus else "cpu")
     if device not in DEVICES:
@@ -196,6 +196,8 @@ def plan(study: Study, device: str | None = None, machines: Sequence[Machine] = 
             raise InputError(f"axes: should give at most {MOST_CELLS:,} configurations, got {total:,}")
         cells = tuple(_distinct(_cells(study)))
         _check_workers(study, cells)
+        if study.equal:
+            equal.check(study.equal, study.resolved, cells)
     except InputError as error:
         raise InputError(f"{study.source}: {error}") from error
     sides = tuple(_sides(study, asked, cells, DEVICES[device].flops))

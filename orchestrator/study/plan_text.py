@@ -148,6 +148,8 @@ def notes(plan: Plan) -> Iterator[str]:
         yield f"streams cost more than their FLOPs, by which hours are counted: {STREAMS}"
     if plan.open:
         yield f"{plan.num_cells - len(plan.cells):,} configurations will be chosen as results come in"
+        if study.equal:
+            yield f"that arms are equal in {study.equal} is known of the other {len(plan.cells):,} configurations"
     if plan.fewest_trials < plan.num_trials:
         yield (
             f"first seeds race: {plan.fewest_trials:,} trials run in any case, the other seeds only of configurations "

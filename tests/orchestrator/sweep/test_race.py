@@ -7,7 +7,6 @@ each decision. A sweep is driven by hand, its driver killed wherever it can be.
 import json
 import math
 from collections import Counter
-from itertools import count
 from random import Random
 
 import pytest
@@ -32,7 +31,7 @@ def study(**changes):
     return Study(name="race", **{**content, **changes})
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """The driver, between two events."""
 
 
@@ -46,7 +45,7 @@ class Dying(Ledger):
     def write_all(self, events):
         for event in events:
             if self.left == 0:
-                raise Killed
+                raise KilledError
             self.left -= 1
             super().write_all([event])
 
@@ -66,7 +65,7 @@ class Drive:
         try:
             sweep.open(ledger)
             self._run(sweep)
-        except Killed:
+        except KilledError:
             return False
         finally:
             ledger.close()
@@ -105,7 +104,7 @@ class Drive:
 
 def outcome(folder):
     trials = History(folder).trials
-    return {trial: (record.state, record.step, record.metrics) for trial, record in trials.items()}
+    return {trial: (record.state, record.step, str(record.metrics)) for trial, record in trials.items()}
 
 
 def check(study, folder):
@@ -123,10 +122,7 @@ def check(study, folder):
         seeds = {record.seed for record in others}
         assert seeds == (set(study.seeds[1:]) if first.state == names.FINISHED else set())
         assert not any(record.state == names.STOPPED for record in others)
-    finite = {rung["cell"] for rung in history.rungs if math.isfinite(float(rung["value"]))}
-    on_rungs = {(rung["cell"], rung["seed"]) for rung in history.rungs}
-    assert {seed for _, seed in on_rungs} <= {study.seeds[0]}
-    assert finite or not on_rungs
+    assert {rung["seed"] for rung in history.rungs} <= {study.seeds[0]}
 
 
 def _check_once(lines):
@@ -156,7 +152,7 @@ def _check_rungs(spec, lines):
 
 def model(spec, seen):
     """Whether the cell that reported last goes on: the rule in its plainest form (smaller is better)."""
-    arm, bracket, rung, mine, _, value = seen[-1]
+    arm, bracket, rung, mine = seen[-1][:4]
     at = [one for one in seen if one[:3] == (arm, bracket, rung)]
     cells = list(dict.fromkeys(one[3] for one in at))
     values = {cell: [one[5] for one in at if one[3] == cell] for cell in cells}
@@ -184,7 +180,7 @@ def test_only_survivors_get_their_other_seeds_and_those_run_to_the_end(tmp_path)
     # go on at step 2, and second of 3, of which one does, at step 4; 0.5 is not. 0.15 is second of 6 at step 2, where
     # three go on, and diverges before the next rung.
     assert ends == {
-        0.4: ("finished", 12), 0.1: ("finished", 12), 0.3: ("stopped", 2),
+        0.4: ("finished", 10), 0.1: ("finished", 10), 0.3: ("stopped", 2),
         0.2: ("stopped", 4), 0.5: ("stopped", 2), 0.15: ("diverged", 3),
     }  # fmt: skip
     others = {(record.axes["optim.lr"], record.seed): record.state for record in records if record.seed != 5}
@@ -199,17 +195,15 @@ def test_a_driver_killed_at_any_event_changes_nothing(tmp_path, scheduler):
     assert Drive(one, straight, loss).run()
     expected = outcome(straight)
     assert len(expected) > 10 + 2
-    for events in count():
+    for events in range(len((straight / "ledger.jsonl").read_text().splitlines())):
         folder = tmp_path / str(events)
         folder.mkdir()
-        whole = Drive(one, folder, loss).run(events)
-        while not whole:  # and killed again a few events later, time after time
-            whole = Drive(one, folder, loss).run(events + 25)
-            events += 25
+        drive = Drive(one, folder, loss)
+        assert not drive.run(events)
+        while not drive.run(25):  # killed again and again
+            pass
         assert outcome(folder) == expected, events
         check(one, folder)
-        if (folder / "ledger.jsonl").read_text().count('"paused"') == 0 and events >= 25:
-            return
 
 
 VALUES = st.lists(
@@ -219,7 +213,7 @@ VALUES = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=150)
 @given(
     VALUES,
     st.sampled_from([RACE, {**RACE, "factor": 3}, {**RACE, "kind": "hyperband", "brackets": 2}]),

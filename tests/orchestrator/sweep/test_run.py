@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from analysis import names
+from analysis import names, queries
 from analysis.store import open_store
 from orchestrator import cli
 from orchestrator.errors import InputError
@@ -130,6 +130,23 @@ def test_what_diverges_fails_or_is_killed_does_not_stop_the_rest(home):
     assert again.ran == 0 and again.trials == done.trials
     assert len((folders["fails"] / "starts").read_text().split()) == 4
     assert len((folders["diverges"] / "starts").read_text().split()) == 1
+
+
+def test_first_seeds_race_and_the_survivors_get_their_other_seeds(home):
+    race = {"kind": "asha", "grace": 2, "factor": 2, "race": "first-seed"}
+    trial, axes = {"train": {"steps": 8, "sleep": 0.01}}, {"optim.lr": [0.1, 0.2, 0.3, 0.4]}
+    one = study("race", axes=axes, trial=trial, scheduler=race, seeds=[0, 1, 2], resources={"concurrent": 1})
+    done = start(one, home)
+    assert (done.trials, done.ran, done.left) == ({"finished": 3, "stopped": 3}, 6, 0)
+    states = {(r.axes["optim.lr"], r.seed): r.state for r in records(home, "race").values()}
+    assert states == {(0.1, 0): "finished", (0.1, 1): "finished", (0.1, 2): "finished",
+                      **{(rate, 0): "stopped" for rate in (0.2, 0.3, 0.4)}}  # fmt: skip
+    ranked = queries.cells("race", tracking_uri=uri_of(home))
+    assert [(cell.axes["optim.lr"], cell.status, cell.summary.n) for cell in ranked] == [
+        (0.1, "complete", 3), (0.2, "stopped", 1), (0.3, "stopped", 1), (0.4, "stopped", 1),
+    ]  # fmt: skip
+    more = start(study("race", axes=axes, trial=trial, scheduler=race, seeds=[3]), home)
+    assert (more.ran, more.trials) == (1, {"finished": 4, "stopped": 3})
 
 
 def test_asha_stops_the_worse_cells_and_remembers(home):
