@@ -1,4 +1,5 @@
 """When a configuration is not worth going on with: none, asha, hyperband. Pure decisions; Ray only carries them out.
+Of pbt only what it is told: `sweep.exploit` decides, by Ray's own rule.
 
 Decided on cells, not on seeds, and among the cells of one arm, so that every arm gets the same brackets.
 
@@ -39,10 +40,8 @@ class _Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class NoneSpec(_Spec):
-    """Every trial runs to its end."""
-
-    kind: Literal["none"] = "none"
+class _EndlessSpec(_Spec):
+    """Stops nothing."""
 
     @property
     def races(self) -> bool:
@@ -53,6 +52,25 @@ class NoneSpec(_Spec):
 
     def build(self, mode: Mode = "min") -> Halving:
         return Halving(mode, grace=math.inf, factor=2, brackets=1)
+
+
+class NoneSpec(_EndlessSpec):
+    """Every trial runs to its end."""
+
+    kind: Literal["none"] = "none"
+
+
+class PbtSpec(_EndlessSpec):
+    """Population based training (arXiv 1711.09846): the worst go on from the best one's weights, at other values."""
+
+    kind: Literal["pbt"] = "pbt"
+    interval: int = Field(gt=0)  # steps between two comparisons
+    mutate: list[str] = Field(
+        min_length=1
+    )  # the axes that change on the way; cells that differ in these learn together
+    quantile: float = Field(default=0.25, gt=0, le=0.5)  # of a population: so many are replaced, by one of so many
+    resample: float = Field(default=0.25, ge=0, le=1)  # how often a value is drawn anew, and not taken from nearby
+    seed: int = Field(default=0, ge=0)
 
 
 class _HalvingSpec(_Spec):
@@ -89,8 +107,13 @@ class HyperbandSpec(_HalvingSpec):
         return Halving(mode, self.grace, self.factor, self.brackets)
 
 
-AnyScheduler: TypeAlias = NoneSpec | AshaSpec | HyperbandSpec
-SCHEDULERS: Mapping[str, type[AnyScheduler]] = {"none": NoneSpec, "asha": AshaSpec, "hyperband": HyperbandSpec}
+AnyScheduler: TypeAlias = NoneSpec | AshaSpec | HyperbandSpec | PbtSpec
+SCHEDULERS: Mapping[str, type[AnyScheduler]] = {
+    "none": NoneSpec,
+    "asha": AshaSpec,
+    "hyperband": HyperbandSpec,
+    "pbt": PbtSpec,
+}
 
 
 def _rungs(grace: float, factor: int) -> Iterator[int]:

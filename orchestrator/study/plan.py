@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from orchestrator.errors import InputError, did_you_mean
-from orchestrator.study import equal, plan_text, published_hours
+from orchestrator.study import equal, plan_text, populations, published_hours
 from orchestrator.study.arms import Arm
 from orchestrator.study.cells import Cell
 from orchestrator.study.machines import Machine, at_once
@@ -23,6 +23,7 @@ from orchestrator.study.spec import Resources, Study
 from orchestrator.workloads.base import TrialSpec
 from search_spaces import domains, samplers
 from search_spaces.samplers import Assignment, GridSpec, OptunaSpec, RandomSpec
+from search_spaces.schedulers import PbtSpec
 
 MOST_CELLS = 1_000_000
 MOST_ESTIMATES = 2_000  # cells whose cost is worked out; of more, about so many, evenly spaced
@@ -198,6 +199,8 @@ def plan(study: Study, device: str | None = None, machines: Sequence[Machine] = 
         _check_workers(study, cells)
         if study.equal:
             equal.check(study.equal, study.resolved, cells)
+        if isinstance(study.scheduler, PbtSpec):
+            populations.check(study.scheduler, study.sampler, study.resolved, cells)
     except InputError as error:
         raise InputError(f"{study.source}: {error}") from error
     sides = tuple(_sides(study, asked, cells, DEVICES[device].flops))

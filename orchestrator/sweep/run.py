@@ -263,6 +263,7 @@ class Attempt:
             names.PLANNED_SEEDS: json.dumps(self._study.seeds),
             names.METRIC: self._study.metric,
             names.MODE: self._study.mode,
+            names.SCHEDULER: self._study.scheduler.model_dump_json(),
             names.PUBLISHED: self._study.published or "",
             names.ARMS: json.dumps(self._arms()),
         }
@@ -283,8 +284,7 @@ class Attempt:
         if self._interrupt.signal:
             paused = self._sweep.counts[names.PAUSED]
             lines.append(f"stopped: {paused} paused, {summary.left} not started; resume with: {again}")
-        elif summary.left:
-            hours = self._study.budget.hours
+        elif summary.left and (hours := self._study.budget.hours) is not None:
             lines.append(f"the budget of {hours:g} hours is spent, {summary.left} trials are left; go on with: {again}")
         if summary.trials.get(names.FAILED):
             lines.append(f"what failed is in {self._folder}/trials/TRIAL/{ERROR_FILE}; run it again with: {again}")

@@ -32,6 +32,8 @@ class Supply:
         self._new: list[dict[str, Any]] = []  # planned events that are not in the ledger yet
         self.members: list[Record] = []  # every trial of the study as it is now; the ledger may have others
         self._queue: deque[Record] = deque()
+        self._held: dict[str, Record] = {}  # trials that wait for others
+        self._out: set[str] = set()  # trials that were given, and did not come back yet
         self._samplers: dict[str, Sampler] = {}
         self._turns: deque[str] = deque()  # arms that may be asked for more
         self._cells = getattr(plan.study.sampler, "cells", 0)  # of every arm
@@ -124,12 +126,16 @@ class Supply:
             if axes is not None:
                 self._turns.append(arm)
                 self._add(self._study.cell(arm, axes))
-        return self._queue.popleft() if self._queue else None
+        if not self._queue:
+            return None
+        record = self._queue.popleft()
+        self._out.add(record.id)
+        return record
 
     @property
     def left(self) -> int:
         """How many trials `next` will still give, or fewer where a sampler finds no more or first seeds are stopped."""
-        return len(self._queue) + self.unplanned
+        return len(self._queue) + len(self._held) + self.unplanned
 
     @property
     def unplanned(self) -> int:
@@ -141,7 +147,17 @@ class Supply:
     @property
     def waits(self) -> bool:
         """Whether there may be more to run once what runs now has ended."""
-        return bool(self._racing)
+        return bool(self._out) and (self._races or self._study.scheduler.kind == "pbt")
+
+    def hold(self, record: Record) -> None:
+        """Keep back a trial that came back, or did not start, until `release`."""
+        self._out.discard(record.id)
+        self._held[record.id] = record
+        if record in self._queue:
+            self._queue.remove(record)
+
+    def release(self, record: Record) -> None:
+        self._queue.append(self._held.pop(record.id))
 
     def value(self, cell: Cell) -> float | None:
         """The mean over a cell's seeds of the study's metric, once all have ended; NaN where one diverged.
@@ -160,9 +176,11 @@ class Supply:
     def gave_up(self, record: Record) -> None:
         """A trial failed: it is run again by the next start, and its cell's other seeds wait for that."""
         self._racing.discard(record.id)
+        self._out.discard(record.id)
 
     def ended(self, record: Record) -> None:
         """Plan a cell's other seeds, where its first one finished; tell the sampler, where this was the last one."""
+        self._out.discard(record.id)
         if record.id in self._racing:
             self._racing.discard(record.id)
             if record.state == FINISHED:

@@ -15,8 +15,9 @@ from typing import Any
 
 from analysis.names import DIVERGED, FAILED, FINISHED, PAUSED, RUNNING, STOPPED
 from orchestrator.record import jsonl
-from orchestrator.record.ledger import ENDED, RUNG, History, Ledger, Record
+from orchestrator.record.ledger import ENDED, RUNG, History, Ledger, Record, apply_exploits
 from orchestrator.study.plan import Plan
+from orchestrator.sweep.generations import Generations
 from orchestrator.sweep.supply import Supply
 
 
@@ -34,6 +35,10 @@ class Sweep:
         for record in history.trials.values():  # what an open plan does not know: in the order they were asked for
             self._halving.add(record.arm, record.cell)
         self._halving.replay(history.rungs)
+        self._generations = Generations(plan.study, self._supply.members, history)
+        for record in list(self._supply.members):
+            if self._generations.waiting(record):
+                self._supply.hold(record)
         self.unlucky: list[Record] = []  # trials of this attempt that failed or diverged
         self.fault: OSError | None = None  # why the ledger could not be written
 
@@ -43,6 +48,10 @@ class Sweep:
         self._deadline = time.monotonic() + 3600 * (self.study.budget.hours or math.inf)
         self.pause_all("its driver was killed")
         self._write(self._supply.new())
+        self._trials = ledger.folder / "trials"
+        for generation in self._generations.unfinished():
+            self._generations.carry_out(generation, self._trials)
+        self._compare()
 
     @property
     def members(self) -> list[Record]:
@@ -73,6 +82,10 @@ class Sweep:
     def rungs(self, record: Record) -> list[int]:
         """The steps at which the scheduler wants a trial's value."""
         return self.study.scheduler.rungs(record.steps) if self._on_rungs(record) else []
+
+    def pause_at(self, record: Record) -> int:
+        """The step after which it is to end its process and wait for others; 0: none."""
+        return self._generations.pause_at(record)
 
     def _on_rungs(self, record: Record) -> bool:
         """All are, but for the seeds of a cell whose first one has won its race."""
@@ -122,6 +135,23 @@ class Sweep:
         self._note(event, record, **fields)
         self._supply.ended(record)
         self._write_new()
+        self._compare()
+
+    def reached(self, record: Record, value: float) -> None:
+        """A trial came to the step at which it waits for its population."""
+        self._write([self._generations.reached(record, value)])
+        self.paused(record, f"waits at step {record.step} for its population")
+        self._supply.hold(record)
+        self._compare()
+
+    def _compare(self) -> None:
+        """Let populations that are complete go on, the worst of them from a better one's checkpoint."""
+        for generation, members in self._generations.due(self._trials):
+            self._write([generation])
+            apply_exploits(generation, self._records)
+            self._generations.carry_out(generation, self._trials)
+            for record in members:
+                self._supply.release(record)
 
     def failed(self, record: Record, cause: str) -> None:
         self._note(FAILED, record, cause=cause)
