@@ -122,9 +122,7 @@ MODES: Mapping[str, Literal["min", "max"]] = {
 # Artifacts of a trial's run
 SPEC_FILE = "spec.json"
 TOPOLOGY_FILE = "topology.json"  # as in the last row
-CHANGES_FILE = (
-    "changes.json"  # what changed on the way: [{"step": after it, "donor": whose weights, "values": by axis}]
-)
+CHANGES_FILE = "changes.json"  # what changed on the way: [{"step": after it, "donor": trial, "values": {axis: value}}]
 ENVIRONMENT_FILE = "environment.json"
 SAMPLES_FILE = "samples.png"  # images that the last evaluation drew: a row a class
 DEPTHS_FILE = "depths.jsonl"  # a line for each step that was looked into: {"step": .., and a list for each of DEPTHS}

@@ -79,6 +79,11 @@ class Run:
     started: int  # milliseconds since the epoch
     tags: Mapping[str, str] = field(repr=False)
 
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """What changed on the way, as in names.CHANGES_FILE: then `axes` and the spec are what it began with."""
+        return list(json.loads(self.tags.get(names.CHANGES, "[]")))
+
     def row(self) -> dict[str, Any]:
         """For a table or JSON: strict JSON values only."""
         metrics = {name: value if math.isfinite(value) else str(value) for name, value in self.metrics.items()}

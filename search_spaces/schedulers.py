@@ -65,9 +65,7 @@ class PbtSpec(_EndlessSpec):
 
     kind: Literal["pbt"] = "pbt"
     interval: int = Field(gt=0)  # steps between two comparisons
-    mutate: list[str] = Field(
-        min_length=1
-    )  # the axes that change on the way; cells that differ in these learn together
+    mutate: list[str] = Field(min_length=1)  # axes that change; cells that differ in these alone learn together
     quantile: float = Field(default=0.25, gt=0, le=0.5)  # of a population: so many are replaced, by one of so many
     resample: float = Field(default=0.25, ge=0, le=1)  # how often a value is drawn anew, and not taken from nearby
     seed: int = Field(default=0, ge=0)

@@ -36,10 +36,9 @@ class Generations:
 
     def __init__(self, study: Study, members: Iterable[Record], history: History) -> None:
         self._study = study
+        self._populations: list[Population] = []
         self._of: dict[str, Population] = {}  # by trial
-        self._values = {
-            (f"{rung['cell']}-s{rung['seed']}", rung["rung"]): float(rung["value"]) for rung in history.rungs
-        }
+        self._values = {_at(rung): float(rung["value"]) for rung in history.rungs}  # (trial, step) -> value there
         if isinstance(study.scheduler, PbtSpec):
             self._group(study.scheduler, members)
             for generation in history.generations:
@@ -52,6 +51,7 @@ class Generations:
             population = found.setdefault((key(spec, record.arm, record.axes), record.seed), Population(domains))
             population.members.append(record)
             self._of[record.id] = population
+        self._populations = list(found.values())
 
     def _take(self, generation: dict[str, Any]) -> None:
         """Raises InputError: the population is not what it was."""
@@ -87,7 +87,7 @@ class Generations:
 
         The caller writes the event, and calls `carry_out` before any of them starts.
         """
-        for population in {id(one): one for one in self._of.values()}.values():
+        for population in self._populations:
             running = [record for record in population.members if record.state not in ENDED]
             if running and all(map(self.waiting, running)):
                 population.generation = self._compared(population, running, trials)
@@ -115,7 +115,7 @@ class Generations:
 
     def unfinished(self) -> Iterator[dict[str, Any]]:
         """The last generation of each population: its copies may be missing after the driver was killed."""
-        for population in {id(one): one for one in self._of.values()}.values():
+        for population in self._populations:
             if population.generation:
                 yield population.generation
 
@@ -136,9 +136,12 @@ class Generations:
             except OSError as error:
                 raise InputError(f"{trials / record.id}: {error.strerror or error}") from error
             if not copied:
-                raise InputError(
-                    f"{theirs.path(generation['rung'])}: is gone, and trial {record.id} is to go on from it"
-                )
+                gone = theirs.path(generation["rung"])
+                raise InputError(f"{gone}: is gone, and trial {record.id} is to go on from it")
+
+
+def _at(rung: Mapping[str, Any]) -> tuple[str, int]:
+    return f"{rung['cell']}-s{rung['seed']}", rung["rung"]
 
 
 def _checkpoints(record: Record, trials: Path) -> Any:

@@ -9,9 +9,13 @@ import time
 from collections import Counter
 
 import pytest
+import torch
 
 from analysis import names, queries
 from analysis.store import open_store
+from models.linear import LinearNetwork
+from models.linear_spec import LinearSpec
+from models.topology.cascaded import Spec as Cascaded
 from orchestrator import cli
 from orchestrator.errors import InputError
 from orchestrator.record import spool
@@ -168,6 +172,45 @@ def test_asha_stops_the_worse_cells_and_remembers(home):
     assert wider.ran == 2  # stopped counts as ended, and the rung table is as it was
     new = [r for r in records(home, "asha").values() if r.axes["optim.lr"] == 0.5]
     assert {(record.state, record.step) for record in new} == {(names.STOPPED, 2)}
+
+
+def test_a_population_trains_on_from_the_best_at_the_values_that_the_ledger_says(home):
+    one = Study(
+        name="pbt",
+        workload="lnn",
+        seeds=[0],
+        trial={"train": {"steps": 40, "log_every": 10, "checkpoint_every": 10}},
+        axes={"optim.lr": [1e-4, 3e-3, 1e-2, 3e-2]},
+        scheduler={"kind": "pbt", "interval": 10, "mutate": ["optim.lr"], "seed": 1},
+    )
+    done = start(one, home)
+    assert (done.trials, done.left, done.unsent) == ({"finished": 4}, 0, 0)
+    trials = records(home, "pbt")
+    assert sum(len(record.changes) for record in trials.values()) == 3  # one of four, after steps 10, 20 and 30
+
+    def rates(record, until):
+        """The rate of each step that led to its weights."""
+        change = next((change for change in reversed(record.changes) if change["step"] < until), None)
+        if change is None:
+            return [record.axes["optim.lr"]] * until
+        return rates(trials[change["donor"]], change["step"]) + [change["values"]["optim.lr"]] * (
+            until - change["step"]
+        )
+
+    for record in trials.values():
+        network = LinearNetwork(LinearSpec(), Cascaded(), seed=0)
+        for rate in rates(record, 40):
+            network().backward()
+            with torch.no_grad():
+                for weights in network.parameters():
+                    weights -= rate * weights.grad
+                    weights.grad = None
+        assert record.metrics["train/loss"] == pytest.approx(network().item(), rel=1e-9)
+
+    runs = recorded(home, "pbt")
+    assert {trial: run.changes for trial, run in runs.items()} == {trial: r.changes for trial, r in trials.items()}
+    assert {run.axes["optim.lr"] for run in runs.values()} == {1e-4, 3e-3, 1e-2, 3e-2}
+    assert start(one, home).ran == 0
 
 
 def test_optuna_learns_from_what_ended_also_across_starts(home):
