@@ -96,6 +96,7 @@ class Run:
             "state": self.state,
             "cause": self.cause,
             "axes": dict(self.axes),
+            "changes": self.changes,
             "metrics": metrics,
         }
 
@@ -116,6 +117,7 @@ class Study:
     read: int  # MLflow runs that were read
     run_id: str | None  # of the parent
     artifact_uri: str | None  # of the parent
+    scheduler: Mapping[str, Any] = field(default_factory=dict)  # the study's table; empty where not recorded
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ class Store:
             read=read,
             run_id=parent.run_id if parent else None,
             artifact_uri=parent.artifact_uri if parent else None,
+            scheduler=json.loads(tags.get(names.SCHEDULER, "{}")),
         )
 
     def spec(self, run: Run) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class _HalvingSpec(_Spec):
 
 
 class AshaSpec(_HalvingSpec):
-    """Asynchronous successive halving (arXiv 1810.05934), in its stopping form."""
+    """Successive halving that stops (arXiv 1810.05934); race = "first-seed": other seeds for survivors alone."""
 
     kind: Literal["asha"] = "asha"
 

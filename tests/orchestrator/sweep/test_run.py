@@ -1,7 +1,9 @@
 """Sweeps end to end in one Ray: what runs, what does not, and what the ledger, the spools and MLflow have of it."""
 
+import html
 import json
 import os
+import re
 import shutil
 import socket
 import threading
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 from analysis import names, queries
+from analysis.report import report
 from analysis.store import open_store
 from models.linear import LinearNetwork
 from models.linear_spec import LinearSpec
@@ -151,6 +154,13 @@ def test_first_seeds_race_and_the_survivors_get_their_other_seeds(home):
     ]  # fmt: skip
     more = start(study("race", axes=axes, trial=trial, scheduler=race, seeds=[3]), home)
     assert (more.ran, more.trials) == (1, {"finished": 4, "stopped": 3})
+    said = reported("race", home)
+    assert "up to 4 seeds for each: 0, 1, 2, 3. Sampler: grid; scheduler: asha. It stopped 3 trials early." in said
+    assert (
+        "First seeds raced: the other seeds were for the 1 of 4 configurations whose first one got to the end." in said
+    )
+    assert "1 to 4" in said  # seeds that a configuration of the arm was run with
+    assert "4 of 7 trials finished" in said and "not started" not in said.split("trials finished")[1][:60]
 
 
 def test_asha_stops_the_worse_cells_and_remembers(home):
@@ -174,7 +184,7 @@ def test_asha_stops_the_worse_cells_and_remembers(home):
     assert {(record.state, record.step) for record in new} == {(names.STOPPED, 2)}
 
 
-def test_a_population_trains_on_from_the_best_at_the_values_that_the_ledger_says(home):
+def test_a_population_trains_on_from_the_best_at_the_values_that_the_ledger_says(home, capsys):
     one = Study(
         name="pbt",
         workload="lnn",
@@ -211,6 +221,23 @@ def test_a_population_trains_on_from_the_best_at_the_values_that_the_ledger_says
     assert {trial: run.changes for trial, run in runs.items()} == {trial: r.changes for trial, r in trials.items()}
     assert {run.axes["optim.lr"] for run in runs.values()} == {1e-4, 3e-3, 1e-2, 3e-2}
     assert start(one, home).ran == 0
+
+    said = reported("pbt", home)
+    assert "In populations: 3 times a trial took over the weights of a better one of its arm and seed, and went" in said
+    assert said.count("Values of optim.lr are those that a trial began with: they changed on the way.") == 2
+    best = queries.best("pbt", tracking_uri=uri_of(home))[0]
+    assert best.row()["changed"] == (["optim.lr"] if trials[f"{best.cell}-s0"].changes else [])
+    (replaced, *_) = [record for record in trials.values() if record.changes]
+    assert cli.main(["query", "runs", "pbt", "--home", str(home)]) == 0
+    assert f"lr {replaced.axes['optim.lr']:g} at first" in capsys.readouterr().out
+    assert cli.main(["export", replaced.cell, "--home", str(home)]) == 0
+    assert capsys.readouterr().out.startswith("# What its trials began with: optim.lr changed on the way.\n")
+
+
+def reported(name, home):
+    """What a report says, as words."""
+    text = report([name], home / f"{name}.html", uri_of(home)) and (home / f"{name}.html").read_text()
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
 def test_optuna_learns_from_what_ended_also_across_starts(home):
