@@ -27,6 +27,7 @@ STATES = (PLANNED, RUNNING, PAUSED, *ENDED, FAILED)
 # Events of the study.
 ATTEMPT = "attempt"  # a driver took over
 RUNG = "rung"  # a cell's result at a rung, which the scheduler decides on
+WAIT = "wait"  # the decision at a rung where a trial waits for its population
 GENERATION = "generation"  # a population was compared: which members go on from which other's checkpoint, and how
 
 # What an event must have. Readers ignore events and fields that they do not know.

@@ -18,6 +18,7 @@ from orchestrator.study.arms import settles
 from orchestrator.study.complaints import shown_key
 from orchestrator.study.machines import at_once, none_fits
 from search_spaces.domains import Choices
+from search_spaces.schedulers import PbtSpec
 
 if TYPE_CHECKING:
     from orchestrator.study.plan import Plan
@@ -155,6 +156,9 @@ def notes(plan: Plan) -> Iterator[str]:
             f"first seeds race: {plan.fewest_trials:,} trials run in any case, the other seeds only of configurations "
             "whose first one gets to the end; what is counted here is the most"
         )
+    if isinstance(study.scheduler, PbtSpec):
+        changing, interval = ", ".join(study.scheduler.mutate), study.scheduler.interval
+        yield f"every {interval:,} steps a population waits for its slowest, and {changing} may change"
     yield from _unequal(plan)
     yield from (f"{path} is not there yet; it must be when the study starts" for path in _missing(plan))
 

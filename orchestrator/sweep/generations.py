@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.names import FINISHED
 from orchestrator.errors import InputError
-from orchestrator.record.ledger import ENDED, GENERATION, RUNG, History, Record
+from orchestrator.record.ledger import ENDED, GENERATION, RUNG, WAIT, History, Record
 from orchestrator.study.export import trial_now
 from orchestrator.study.populations import changing, key
 from orchestrator.study.spec import Study
@@ -38,11 +39,15 @@ class Generations:
         self._study = study
         self._populations: list[Population] = []
         self._of: dict[str, Population] = {}  # by trial
-        self._values = {_at(rung): float(rung["value"]) for rung in history.rungs}  # (trial, step) -> value there
+        here = (rung for rung in history.rungs if rung["decision"] == WAIT)
+        self._values = {_at(rung): float(rung["value"]) for rung in here}  # (trial, step) -> value there
         if isinstance(study.scheduler, PbtSpec):
             self._group(study.scheduler, members)
-            for generation in history.generations:
-                self._take(generation)
+        for generation in history.generations:
+            self._take(generation)
+        for population in self._populations:
+            if population.generation is None and any(record.state == FINISHED for record in population.members):
+                raise self._refused("trials of it ran to their end without pbt, and with it they would be compared")
 
     def _group(self, spec: PbtSpec, members: Iterable[Record]) -> None:
         found: dict[tuple[Any, int], Population] = {}
@@ -58,11 +63,12 @@ class Generations:
         population = self._of.get(generation["members"][0])
         now = [record.id for record in population.members] if population else []
         if population is None or now != generation["members"]:
-            raise InputError(
-                f"study {self._study.name!r}: a population of {len(generation['members'])} trials has become one of "
-                f"{len(now)}; one that has begun cannot change: give the study a name of its own (--set name=NEW)"
-            )
+            begun = f"a population of {len(generation['members'])} trials that has begun"
+            raise self._refused(f"{begun} cannot become one of {len(now)}" if now else f"{begun} needs pbt to go on")
         population.generation = generation
+
+    def _refused(self, why: str) -> InputError:
+        return InputError(f"study {self._study.name!r}: {why}; give the changed one a name of its own (--set name=NEW)")
 
     def pause_at(self, record: Record) -> int:
         """The step at which a trial is to wait for its population; 0: at none."""
@@ -80,7 +86,7 @@ class Generations:
         step = self.pause_at(record)
         self._values[record.id, step] = value
         named = {"arm": record.arm, "cell": record.cell, "seed": record.seed}
-        return {"event": RUNG, **named, "rung": step, "value": value, "decision": "wait"}
+        return {"event": RUNG, **named, "rung": step, "value": value, "decision": WAIT}
 
     def due(self, trials: Path) -> Iterator[tuple[dict[str, Any], list[Record]]]:
         """Each population that is complete, compared: the event to write down, and who goes on once that is done.

@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.names import DIVERGED, FAILED, FINISHED, PAUSED, RUNNING, STOPPED
 from orchestrator.record import jsonl
-from orchestrator.record.ledger import ENDED, RUNG, History, Ledger, Record, apply_exploits
+from orchestrator.record.ledger import ENDED, RUNG, WAIT, History, Ledger, Record, apply_exploits
 from orchestrator.study.plan import Plan
 from orchestrator.sweep.generations import Generations
 from orchestrator.sweep.supply import Supply
@@ -34,7 +34,7 @@ class Sweep:
             self._halving.add(cell.arm, cell.id)
         for record in history.trials.values():  # what an open plan does not know: in the order they were asked for
             self._halving.add(record.arm, record.cell)
-        self._halving.replay(history.rungs)
+        self._halving.replay(rung for rung in history.rungs if rung["decision"] != WAIT)
         self._generations = Generations(plan.study, self._supply.members, history)
         for record in list(self._supply.members):
             if self._generations.waiting(record):

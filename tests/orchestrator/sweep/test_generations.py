@@ -214,10 +214,18 @@ def test_a_member_that_fails_holds_its_population_up_until_it_is_run_again(tmp_p
 
 def test_a_population_that_has_begun_cannot_change(tmp_path):
     assert Drive(study(seeds=[0]), tmp_path).run()
-    with pytest.raises(InputError, match="a population of 5 trials has become one of 6; one that has begun"):
+    with pytest.raises(InputError, match="a population of 5 trials that has begun cannot become one of 6; "):
         Drive(study(seeds=[0], axes={"optim.lr": [*RATES, 0.6]}), tmp_path).run()
     assert Drive(study(seeds=[0, 7]), tmp_path).run()  # another seed is another population
     check(tmp_path)
+    with pytest.raises(InputError, match="a population of 5 trials that has begun needs pbt to go on"):
+        Drive(study(seeds=[0, 7, 8], scheduler={"kind": "none"}), tmp_path).run()
+
+
+def test_trials_that_ran_without_pbt_are_no_population(tmp_path):
+    assert Drive(study(seeds=[0], scheduler={"kind": "none"}), tmp_path).run()
+    with pytest.raises(InputError, match="'pbt': trials of it ran to their end without pbt"):
+        Drive(study(seeds=[0]), tmp_path).run()
 
 
 MEMBERS = st.lists(st.floats(-100, 100), min_size=2, max_size=9, unique=True)
