@@ -45,21 +45,22 @@ def _study(folder: Path) -> dict[str, Any]:
     trials = History(folder).trials.values()
     counts = Counter(record.state for record in trials)
     owner = lock.owner(folder)
-    alive = owner is not None and owner.alive()
     states = (FINISHED, STOPPED, DIVERGED, FAILED, PAUSED)
-    running = counts[RUNNING] if alive else 0
     return {
         "study": folder.name,
         "trials": len(trials),
         **{state: counts[state] for state in states},
-        "running": running,
+        "running": counts[RUNNING] if owner else 0,
         "left": counts[PLANNED] + counts[PAUSED] + counts[RUNNING],
-        "driver": str(owner) if alive else None,
+        "driver": str(owner) if owner else None,
     }
 
 
 def _trials(folder: Path) -> Iterator[dict[str, Any]]:
+    driven = lock.owner(folder) is not None
     for record in History(folder).trials.values():
+        if record.state == RUNNING and not driven:
+            record.apply({"event": PAUSED, "time": record.heard, "cause": "its driver was lost"})
         yield {
             "trial": record.id,
             "arm": record.arm,

@@ -32,7 +32,7 @@ from analysis.names import (
 from models import snapshot
 from orchestrator import kinds
 from orchestrator.errors import Diverged, one_line
-from orchestrator.record import environment, jsonl, spool
+from orchestrator.record import environment, jsonl, log, spool
 from orchestrator.record.spool import ERROR_FILE, ROWS_FILE
 from orchestrator.study.merge import set_axes
 from orchestrator.workloads.base import Place, Row, TrialSpec
@@ -104,7 +104,8 @@ def run_trial(config: dict[str, Any]) -> None:
     if job.changes:
         jsonl.replace(folder / CHANGES_FILE, json.dumps(job.changes, indent=1).encode())
     try:
-        report = _run_spread(job) if job.workers > 1 else _run_here(job)
+        with log.caught(folder / log.TRIAL_FILE):
+            report = _run_spread(job) if job.workers > 1 else _run_here(job)
     except Exception as error:
         if not (folder / ERROR_FILE).exists():  # a worker may have said it better
             _tell(folder, error)
@@ -276,16 +277,20 @@ def _train(config: dict[str, Any]) -> dict[str, Any]:
     import ray.train
 
     job = Job(**json.loads(config["job"]))
+    rank = ray.train.get_context().get_world_rank()
     try:
-        if ray.train.get_context().get_world_rank() > 0:
-            return _follow(job)
-        run = Run(job)
-        for row in run.rows():
-            _report(run.due(row))
-        return run.last_report()
+        with log.caught(Path(job.folder) / log.WORKER_FILE.format(rank)):
+            return _follow(job) if rank > 0 else _lead(job)
     except Exception as error:
         _tell(Path(job.folder), error)
         raise
+
+
+def _lead(job: Job) -> dict[str, Any]:
+    run = Run(job)
+    for row in run.rows():
+        _report(run.due(row))
+    return run.last_report()
 
 
 def _follow(job: Job) -> dict[str, Any]:
