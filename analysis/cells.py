@@ -49,6 +49,11 @@ class Cell:
     def counted(self) -> tuple[Run, ...]:
         return tuple(run for run in self.runs if run.seed in self.values)
 
+    @property
+    def changed(self) -> list[str]:
+        """The axes whose values changed on the way in some run: `axes` and `spec` are what it began with."""
+        return sorted({axis for run in self.runs for change in run.changes for axis in change["values"]})
+
     def row(self) -> dict[str, Any]:
         """For a table or JSON. `runs` are MLflow run ids."""
         return {
@@ -61,6 +66,7 @@ class Cell:
             "missing": list(self.missing),
             "reason": self.reason,
             "axes": dict(self.axes),
+            "changed": self.changed,
             "values": list(self.values.values()),
             "runs": [run.run_id for run in self.runs],
             "spec": dict(self.spec),

@@ -85,7 +85,30 @@ class Facts:
     def planned_trials(self) -> int | None:
         """None where the plan was not recorded."""
         planned = [arm.planned for arm in self.arms if arm.planned is not None]
-        return sum(planned) * len(self.study.seeds) if planned and len(planned) == len(self.arms) else None
+        if not planned or len(planned) < len(self.arms):
+            return None
+        return sum(planned) * len(self.study.seeds) - self.spared_trials
+
+    @property
+    def races(self) -> bool:
+        """Whether a configuration's other seeds ran only where its first one got to the end."""
+        return self.study.scheduler.get("race") == "first-seed"
+
+    @property
+    def lost(self) -> list[Cell]:
+        """Configurations whose first seed did not get to the end of its race."""
+        over = (names.STOPPED, names.DIVERGED)
+        return [cell for cell in self.ranked if self.races and {run.state for run in cell.runs} <= {*over}]
+
+    @property
+    def spared_trials(self) -> int:
+        """Seeds that were not run, for their configuration had lost its race."""
+        return sum(len(self.study.seeds) - len(cell.runs) for cell in self.lost)
+
+    @property
+    def changed(self) -> list[str]:
+        """The axes whose values changed on the way, of a population."""
+        return sorted({axis for cell in self.ranked for axis in cell.changed})
 
 
 def gather(store: Store, name: str, metric: str | None = None, mode: str | None = None) -> Facts:

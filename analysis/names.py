@@ -27,6 +27,7 @@ NON_FINITE = (
 SPEC = "ancre.spec"  # the whole trial spec as JSON; left out where longer than SPEC_LIMIT, SPEC_FILE always has it
 AXES = "ancre.axes"  # this cell's value of each axis, as JSON: {"optim.lr": 0.001}
 STEPS = "ancre.steps"  # the step of the last row of a trial that runs to its end
+CHANGES = "ancre.changes"  # of a member of a population, as CHANGES_FILE; left out where longer than SPEC_LIMIT
 COMMIT = "ancre.commit"  # git commit of the code, "-dirty" behind it where the tree was changed
 DEVICE = "ancre.device"  # "cpu" or the accelerator's name
 VERSIONS = "ancre.versions"  # one line: "python 3.11.4, torch 2.13.0, ray 2.60.0, mlflow 3.17.2"
@@ -46,6 +47,7 @@ HYPOTHESIS = "ancre.hypothesis"
 PLANNED_SEEDS = "ancre.seeds"  # as JSON: [0, 1, 2]
 METRIC = "ancre.metric"  # what the study ranks by: the last logged value of this metric
 MODE = "ancre.mode"  # min or max
+SCHEDULER = "ancre.scheduler"  # as JSON: the study's [scheduler] table
 PUBLISHED = "ancre.published"  # the key in published.toml of the table that reports print beside; absent where none
 ARMS = "ancre.arms"  # as JSON, in the file's order: {arm: {"configurations": cells planned, "axes": {axis: [values]}}};
 # a continuous axis has {"low", "high", "log"} for its list. Left out where longer than SPEC_LIMIT, as for SPEC.
@@ -120,6 +122,7 @@ MODES: Mapping[str, Literal["min", "max"]] = {
 # Artifacts of a trial's run
 SPEC_FILE = "spec.json"
 TOPOLOGY_FILE = "topology.json"  # as in the last row
+CHANGES_FILE = "changes.json"  # what changed on the way: [{"step": after it, "donor": trial, "values": {axis: value}}]
 ENVIRONMENT_FILE = "environment.json"
 SAMPLES_FILE = "samples.png"  # images that the last evaluation drew: a row a class
 DEPTHS_FILE = "depths.jsonl"  # a line for each step that was looked into: {"step": .., and a list for each of DEPTHS}

@@ -80,6 +80,11 @@ class Run:
     started: int  # milliseconds since the epoch
     tags: Mapping[str, str] = field(repr=False)
 
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """What changed on the way, as in names.CHANGES_FILE: then `axes` and the spec are what it began with."""
+        return list(json.loads(self.tags.get(names.CHANGES, "[]")))
+
     def row(self) -> dict[str, Any]:
         """For a table or JSON: strict JSON values only."""
         metrics = {name: value if math.isfinite(value) else str(value) for name, value in self.metrics.items()}
@@ -92,6 +97,7 @@ class Run:
             "state": self.state,
             "cause": self.cause,
             "axes": dict(self.axes),
+            "changes": self.changes,
             "metrics": metrics,
         }
 
@@ -112,6 +118,7 @@ class Study:
     read: int  # MLflow runs that were read
     run_id: str | None  # of the parent
     artifact_uri: str | None  # of the parent
+    scheduler: Mapping[str, Any] = field(default_factory=dict)  # the study's table; empty where not recorded
 
 
 @dataclass(frozen=True)
@@ -162,6 +169,7 @@ class Store:
             read=read,
             run_id=parent.run_id if parent else None,
             artifact_uri=parent.artifact_uri if parent else None,
+            scheduler=json.loads(tags.get(names.SCHEDULER, "{}")),
         )
 
     def spec(self, run: Run) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import math
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -150,7 +150,7 @@ def _cells(cells: Sequence[Cell]) -> Answer:
         {
             **{key: row[key] for key in ("cell", "arm", "n", "mean", "sd")},
             "95% interval": f"{text(row['low'])} .. {text(row['high'])}" if row["low"] is not None else None,
-            "configuration": configuration(row["axes"])
+            "configuration": configuration(row["axes"], row["changed"])
             + (f" ({row['status']}: {row['reason']})" if row["reason"] else ""),
         }
         for row in rows
@@ -167,7 +167,8 @@ def _runs(asked: Namespace) -> Answer:
         {
             **{key: row[key] for key in ("trial", "arm", "state")},
             metric: row["metrics"].get(metric),
-            "configuration": configuration(row["axes"]) + (f" ({row['cause']})" if row["cause"] else ""),
+            "configuration": configuration(row["axes"], row["changes"][-1]["values"] if row["changes"] else ())
+            + (f" ({row['cause']})" if row["cause"] else ""),
         }
         for row in rows
     ]
@@ -261,10 +262,12 @@ def _shares(row: Mapping[str, Any]) -> str | None:
     return None if None in shares else " ".join(f"{100 * share:.0f}" for share in shares) + " %"
 
 
-def configuration(axes: Mapping[str, Any]) -> str:
-    """A cell's place on its axes: words as they are, numbers with their name."""
+def configuration(axes: Mapping[str, Any], changed: Collection[str] = ()) -> str:
+    """A cell's place on its axes: words as they are, numbers with their name; of what `changed`, where it began."""
     return ", ".join(
-        str(value) if isinstance(value, str) else f"{path.rpartition('.')[2]} {_value(path, value)}"
+        str(value)
+        if isinstance(value, str)
+        else f"{path.rpartition('.')[2]} {_value(path, value)}{' at first' if path in changed else ''}"
         for path, value in axes.items()
     )
 
@@ -310,4 +313,6 @@ def exported(asked: Namespace) -> str:
             raise InputError(f"{number} with {asked.cell!r}{some}; `ancre query cells STUDY` lists them")
         ((study, run),) = found.values()
         spec = store.spec(run)
-    return study_of(trial_of(spec), study.seeds or {run.seed}).to_toml()
+    changed = sorted({axis for one in study.runs if one.cell == run.cell for c in one.changes for axis in c["values"]})
+    began = f"# What its trials began with: {', '.join(changed)} changed on the way.\n" if changed else ""
+    return began + study_of(trial_of(spec), study.seeds or {run.seed}).to_toml()

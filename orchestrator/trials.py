@@ -11,7 +11,7 @@ from analysis.store import QueryError, near, open_store
 from orchestrator.errors import InputError
 from orchestrator.record.ledger import LEDGER_FILE, History
 from orchestrator.record.tracking import uri_of
-from orchestrator.study.export import trial_of
+from orchestrator.study.export import trial_now
 from orchestrator.workloads.base import TrialSpec
 
 Wanted = TypeVar("Wanted", bound=TrialSpec)
@@ -46,7 +46,7 @@ def find(run: str, home: Path, wanted: type[Wanted], purpose: str) -> Found[Want
         raise InputError(f"{number} with {run!r} in {home}{hint}; `ancre query runs STUDY` lists them")
     study, trial = min(chosen)
     folder = known[study, trial]
-    spec = trial_of(History(folder).trials[trial].spec)
+    spec = trial_now(History(folder).trials[trial])
     if not isinstance(spec, wanted):
         only = wanted.model_fields["workload"].default
         raise InputError(

@@ -113,7 +113,7 @@ def _draws(spaces: Sequence[Space], seed: int, cells: int) -> Iterator[Assignmen
     axes = _union(spaces)
     streams = {axis: Generator(f"{seed}/{axis}") for axis in axes}
     for _ in range(DRAWS_PER_CELL * cells):
-        yield _fitting(spaces, {axis: _draw(domain, streams[axis]) for axis, domain in axes.items()})
+        yield _fitting(spaces, {axis: draw(domain, streams[axis]) for axis, domain in axes.items()})
     if size(spaces) is not None:
         yield from everything(spaces)
 
@@ -139,7 +139,8 @@ def _fitting(spaces: Sequence[Space], drawn: Assignment) -> Assignment:
     raise ValueError(f"no space holds {drawn}")
 
 
-def _draw(domain: Domain, stream: Generator) -> Any:
+def draw(domain: Domain, stream: Generator) -> Any:
+    """A value of a domain, uniform over it."""
     if isinstance(domain, Choices):
         return domain.values[stream.randrange(domain.size)]
     if domain.log:

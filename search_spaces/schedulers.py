@@ -1,4 +1,5 @@
 """When a configuration is not worth going on with: none, asha, hyperband. Pure decisions; Ray only carries them out.
+Of pbt only what it is told: `sweep.exploit` decides, by Ray's own rule.
 
 Decided on cells, not on seeds, and among the cells of one arm, so that every arm gets the same brackets.
 
@@ -11,6 +12,10 @@ in `factor` of the cells does, plus the few that came early (with n < factor onl
 
 A value that is not finite is no value: its cell never goes on, whatever the others did, and counts among the n as one
 that others beat. As the seed that reported it will report no more, its cell is stopped at the next rung.
+
+Racing. With `race = "mean"` all seeds of a cell run at once and decide by their mean. With `race = "first-seed"` a cell
+has its first seed alone on the rungs; where that one gets to the end, the cell's other seeds run, and none of them is
+stopped. So most of a sweep's time goes to seeds of cells that are worth it, and a stopped cell has one seed.
 
 Hyperband runs asha several times over: bracket b starts at grace * factor^b. The cells of an arm are dealt to brackets
 in their order, the more to a bracket the earlier it starts, in hyperband's proportions, and halved within a bracket.
@@ -35,10 +40,12 @@ class _Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class NoneSpec(_Spec):
-    """Every trial runs to its end."""
+class _EndlessSpec(_Spec):
+    """Stops nothing."""
 
-    kind: Literal["none"] = "none"
+    @property
+    def races(self) -> bool:
+        return False
 
     def rungs(self, total_steps: int) -> list[int]:
         return []
@@ -47,9 +54,32 @@ class NoneSpec(_Spec):
         return Halving(mode, grace=math.inf, factor=2, brackets=1)
 
 
+class NoneSpec(_EndlessSpec):
+    """Every trial runs to its end."""
+
+    kind: Literal["none"] = "none"
+
+
+class PbtSpec(_EndlessSpec):
+    """Population based training (arXiv 1711.09846): the worst go on from the best one's weights, at other values."""
+
+    kind: Literal["pbt"] = "pbt"
+    interval: int = Field(gt=0)  # steps between two comparisons
+    mutate: list[str] = Field(min_length=1)  # axes that change; cells that differ in these alone learn together
+    quantile: float = Field(default=0.25, gt=0, le=0.5)  # of a population: so many are replaced, by one of so many
+    resample: float = Field(default=0.25, ge=0, le=1)  # how often a value is drawn anew, and not taken from nearby
+    seed: int = Field(default=0, ge=0)
+
+
 class _HalvingSpec(_Spec):
     grace: int = Field(gt=0)  # step of the first rung
     factor: int = Field(default=3, ge=2)  # one in `factor` cells goes on
+    race: Literal["mean", "first-seed"] = "mean"  # what of a cell's seeds is on the rungs
+
+    @property
+    def races(self) -> bool:
+        """Whether a cell's other seeds wait for its first one."""
+        return self.race == "first-seed"
 
     def rungs(self, total_steps: int) -> list[int]:
         """The steps at which a trial of `total_steps` may be stopped."""
@@ -57,7 +87,7 @@ class _HalvingSpec(_Spec):
 
 
 class AshaSpec(_HalvingSpec):
-    """Asynchronous successive halving (arXiv 1810.05934), in its stopping form."""
+    """Successive halving that stops (arXiv 1810.05934); race = "first-seed": other seeds for survivors alone."""
 
     kind: Literal["asha"] = "asha"
 
@@ -75,8 +105,13 @@ class HyperbandSpec(_HalvingSpec):
         return Halving(mode, self.grace, self.factor, self.brackets)
 
 
-AnyScheduler: TypeAlias = NoneSpec | AshaSpec | HyperbandSpec
-SCHEDULERS: Mapping[str, type[AnyScheduler]] = {"none": NoneSpec, "asha": AshaSpec, "hyperband": HyperbandSpec}
+AnyScheduler: TypeAlias = NoneSpec | AshaSpec | HyperbandSpec | PbtSpec
+SCHEDULERS: Mapping[str, type[AnyScheduler]] = {
+    "none": NoneSpec,
+    "asha": AshaSpec,
+    "hyperband": HyperbandSpec,
+    "pbt": PbtSpec,
+}
 
 
 def _rungs(grace: float, factor: int) -> Iterator[int]:

@@ -60,6 +60,12 @@ def label(arm: Arm) -> str:
     return arm.arm if status == COMPLETE else f"{arm.arm} ({status})"
 
 
+def began(facts: Facts) -> str:
+    """What to say beside values of axes of which some changed on the way; empty where none did."""
+    listed = ", ".join(facts.changed)
+    return f" Values of {listed} are those that a trial began with: they changed on the way." if listed else ""
+
+
 def key(facts: Facts, figure: str) -> str:
     """The prefix of a figure's ids, which no other figure on the page has."""
     return f"s{facts.number}-{figure}"

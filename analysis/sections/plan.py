@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterator
 
+from analysis import names
 from analysis.facts import Facts
 from analysis.page import NONE, Html, element, join, table, value
 from analysis.sections import DOT, short_axes
@@ -22,18 +24,45 @@ def plan(facts: Facts, store: Store) -> Html:
             NONE if arm.planned is None else arm.planned,
             arm.configurations,
             arm.runs,
+            _seeds_each(facts, arm.arm),
         ]
         for arm in facts.arms
     ]
-    heads = ["arm", *short_axes(axes), "configurations", "recorded", "trials"]
+    heads = ["arm", *short_axes(axes), "configurations", "recorded", "trials", "seeds each"]
     if not facts.arms:
         return element("p", "No arm was recorded.")
     count = len(facts.study.seeds)
-    seeds = f"{count} seed{'' if count == 1 else 's'} for each: {', '.join(map(str, facts.study.seeds))}. "
+    most = "up to " if facts.races else ""
+    seeds = f"{most}{count} seed{'' if count == 1 else 's'} for each: {', '.join(map(str, facts.study.seeds))}. "
     text = store.study_file(facts.study)
     listing = element("details", element("summary", "The study file"), element("pre", text)) if text else None
-    made = table(heads, rows, range(len(axes) + 1, len(axes) + 4))
-    return join(element("p", seeds, _engine(text)), made, _fairness(facts), listing)
+    made = table(heads, rows, range(len(axes) + 1, len(axes) + 5))
+    return join(element("p", seeds, _engine(text), *_scheduled(facts)), made, _fairness(facts), listing)
+
+
+def _seeds_each(facts: Facts, arm: str) -> str:
+    """How many seeds its configurations were run with."""
+    counts = {len(cell.runs) for cell in facts.ranked if cell.arm == arm}
+    return NONE if not counts else str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def _scheduled(facts: Facts) -> Iterator[str]:
+    """What the scheduler did, where configurations were not all treated as the plan's table says."""
+    stopped = sum(run.state == names.STOPPED for run in facts.study.runs)
+    if stopped:
+        yield f" It stopped {stopped} trial{'' if stopped == 1 else 's'} early."
+    if facts.races:
+        won = sum(any(run.state == names.FINISHED for run in cell.runs) for cell in facts.ranked)
+        yield (
+            f" First seeds raced: the other seeds were for the {won} of {len(facts.ranked)} configurations whose first"
+            " one got to the end."
+        )
+    if facts.changed:
+        changes = sum(len(run.changes) for run in facts.study.runs)
+        yield (
+            f" In populations: {changes} times a trial took over the weights of a better one of its arm and seed, and"
+            f" went on at another {', '.join(facts.changed)}."
+        )
 
 
 def _fixed(facts: Facts, axis: str) -> bool:
@@ -51,7 +80,8 @@ def _engine(text: str | None) -> str:
     except tomllib.TOMLDecodeError as error:
         return f"The recorded study file cannot be read: {error}."
     sampler, scheduler = (held.get(name, {}).get("kind", usual) for name, usual in _ENGINE.items())
-    return f"Sampler: {sampler}; scheduler: {scheduler}."
+    equal = f" Arms are equal in {held['equal']}, within 2 %." if held.get("equal") else ""
+    return f"Sampler: {sampler}; scheduler: {scheduler}.{equal}"
 
 
 _ENGINE = {"sampler": "grid", "scheduler": "none"}

@@ -6,7 +6,19 @@ from analysis import plots
 from analysis.cells import COMPLETE, Cell
 from analysis.facts import Facts
 from analysis.page import Html, element, figure, join, number, table
-from analysis.sections import axis_value, cell_name, command, export, key, left_out, looks, short_axes, spread, status
+from analysis.sections import (
+    axis_value,
+    began,
+    cell_name,
+    command,
+    export,
+    key,
+    left_out,
+    looks,
+    short_axes,
+    spread,
+    status,
+)
 from analysis.tasks import deep
 
 TOP = 12  # configurations in the table
@@ -57,7 +69,7 @@ def _table(facts: Facts) -> Html:
     if facts.winner:
         again = element("code", export(facts, facts.winner))
         lines.append(element("p", "The best one as a study file, to run again: ", again, class_="muted"))
-    return join(element("p", f"Best configurations by {facts.metric}."), made, *lines)
+    return join(element("p", f"Best configurations by {facts.metric}.{began(facts)}"), made, *lines)
 
 
 def troubles(facts: Facts) -> Html:

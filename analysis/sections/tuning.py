@@ -8,7 +8,7 @@ from analysis import plots
 from analysis.cells import COMPLETE, INCOMPLETE, STOPPED, Arm, Cell
 from analysis.facts import Facts
 from analysis.page import Html, figure, join
-from analysis.sections import command, key, left_out, looks
+from analysis.sections import began, command, key, left_out, looks
 
 SOUND = (COMPLETE, INCOMPLETE, STOPPED)
 
@@ -36,7 +36,7 @@ def _bracket(facts: Facts, rate: str) -> Html | None:
     if not any(len(points) > 1 for _, points in lines):
         return None
     picture = Html(plots.brackets(lines, rate, str(facts.metric), key(facts, "bracket")))
-    caption = f"The best mean {facts.metric} at each {rate}, over each arm's other axes.{left_out(facts)}"
+    caption = f"The best mean {facts.metric} at each {rate}, over each arm's other axes.{began(facts)}{left_out(facts)}"
     return figure(picture, caption, command(facts, "cells", "--format", "csv"))
 
 
@@ -80,6 +80,6 @@ def _marginals(facts: Facts, heat: str, rate: str) -> Html | None:
     picture = Html(plots.marginal_maps(maps, (heat, rate), facts.mode, key(facts, "marginal")))
     caption = (
         f"The best mean {facts.metric} over {heat} and {rate}; brighter is better. The two are coupled: one step of"
-        " Adam moves a logit by about rate / temperature."
+        f" Adam moves a logit by about rate / temperature.{began(facts)}"
     )
     return figure(picture, caption, command(facts, "cells", "--format", "csv"))

@@ -79,6 +79,37 @@ class Checkpoints:
         _flush(self.folder)
         self._prune()
 
+    def take_over(self, donor: Checkpoints, step: int) -> bool:
+        """Have the donor's checkpoint of `step` as the only one here; False where it has none that is whole.
+
+        `identity` is in both the trial as JSON. Whatever else the donor's checkpoint must share with a run stays as it
+        is. Where it was done before, also long ago, nothing is done.
+        """
+        name = donor.folder.parent.name
+        if max(self._steps(), default=-1) > step or (self._valid(step) or {}).get("donor") == name:
+            return True
+        theirs = donor._valid(step)
+        if theirs is None:
+            return False
+        scratch = self.begin(step)
+        for file in theirs["files"]:
+            shutil.copyfile(donor.path(step) / file, scratch / file)
+            _flush(scratch / file)
+        identity = _replaced(theirs["identity"], donor.identity, self.identity)
+        record = theirs | {"identity": identity, "donor": name}
+        (scratch / COMMIT).write_text(json.dumps(record))
+        _flush(scratch / COMMIT)
+        for old in self._steps():
+            shutil.rmtree(self.path(old))
+        (self.folder / "best.json").unlink(missing_ok=True)
+        scratch.rename(self.path(step))
+        _flush(self.folder)
+        return True
+
+    def whole(self, step: int) -> bool:
+        """Whether there is a valid checkpoint of this step."""
+        return self._valid(step) is not None
+
     def refused(self, step: int, error: BaseException) -> InputError:
         """What to raise where the disk did not take a checkpoint; frees what was written of it."""
         self.clear()
@@ -176,6 +207,12 @@ def _difference(theirs: Any, ours: Any, path: str = "") -> str:
         _difference(theirs.get(key), ours.get(key), f"{path}.{key}".lstrip(".")) for key in sorted({*theirs, *ours})
     )
     return next((leaf for leaf in leaves if leaf), "")
+
+
+def _replaced(value: Any, old: Any, new: Any) -> Any:
+    if value == old:
+        return new
+    return {key: _replaced(below, old, new) for key, below in value.items()} if isinstance(value, dict) else value
 
 
 def _read_json(file: Path) -> dict[str, Any] | None:

@@ -27,6 +27,8 @@ STATES = (PLANNED, RUNNING, PAUSED, *ENDED, FAILED)
 # Events of the study.
 ATTEMPT = "attempt"  # a driver took over
 RUNG = "rung"  # a cell's result at a rung, which the scheduler decides on
+WAIT = "wait"  # the decision at a rung where a trial waits for its population
+GENERATION = "generation"  # a population was compared: which members go on from which other's checkpoint, and how
 
 # What an event must have. Readers ignore events and fields that they do not know.
 NUMBER = (int, float)
@@ -37,7 +39,9 @@ FIELDS: Mapping[str, jsonl.Fields] = {
     RUNNING: {**CHANGED, "attempt": int},
     ATTEMPT: {"attempt": int, "study": dict},
     RUNG: {"arm": str, "cell": str, "seed": int, "rung": NUMBER, "value": (*NUMBER, str), "decision": str},
+    GENERATION: {"rung": int, "members": list, "exploits": list},
 }
+EXPLOIT: jsonl.Fields = {"trial": str, "donor": str, "values": dict}
 OPTIONAL: jsonl.Fields = {"step": int, "metrics": dict, "cause": str}
 
 
@@ -60,12 +64,20 @@ class Record:
     started: float = 0.0  # seconds since the epoch
     ended: float = 0.0
     heard: float = 0.0  # when the driver last heard of it
+    # What changed on the way: after which step, whose weights it took, and its values from then on. `axes` and `spec`
+    # are what it began with.
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Record:
         """The trial of a planned event."""
         fields = {key: event[key] for key in ("cell", "arm", "axes", "seed", "spec", "steps")}
         return cls(id=event["trial"], **fields)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Of the axes that changed, their values now."""
+        return self.changes[-1]["values"] if self.changes else {}
 
     def apply(self, event: Mapping[str, Any]) -> None:
         self.state = event["event"]
@@ -79,6 +91,14 @@ class Record:
         self.cause = event.get("cause", "")
 
 
+def apply_exploits(generation: Mapping[str, Any], trials: Mapping[str, Record]) -> None:
+    for exploit in generation["exploits"]:
+        if exploit["trial"] not in trials or exploit["donor"] not in trials:
+            raise ValueError(f"no line above plans {exploit['trial']!r} and {exploit['donor']!r}")
+        change = {"step": generation["rung"], "donor": exploit["donor"], "values": exploit["values"]}
+        trials[exploit["trial"]].changes.append(change)
+
+
 class History:
     """The ledger read into states; `update` reads what was added since."""
 
@@ -86,6 +106,7 @@ class History:
         self._tail = jsonl.Tail(folder / LEDGER_FILE, self._take)
         self.trials: dict[str, Record] = {}  # in the order they were planned
         self.rungs: list[dict[str, Any]] = []  # events of search_spaces.schedulers, in their order
+        self.generations: list[dict[str, Any]] = []
         self.attempts = 0
         self.study: dict[str, str] = {}  # what the study's own run is tagged with
         self.update()
@@ -112,6 +133,11 @@ class History:
         elif name == RUNG:
             float(event["value"])
             self.rungs.append(event)
+        elif name == GENERATION:
+            for exploit in event["exploits"]:
+                jsonl.expect(exploit, EXPLOIT)
+            self.generations.append(event)
+            apply_exploits(event, self.trials)
         elif name in STATES:
             jsonl.expect(event, {field: kind for field, kind in OPTIONAL.items() if field in event})
             if event["trial"] not in self.trials:
@@ -123,6 +149,7 @@ class Ledger:
     """The one writer of a study's ledger. Whoever holds the study's lock may open it."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._writer = jsonl.Writer(folder / LEDGER_FILE, durable=True)
 
     def write(self, event: str, **fields: Any) -> None:

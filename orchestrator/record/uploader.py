@@ -47,6 +47,7 @@ NICE = 10  # the sweep goes first
 TRIAL_FILES = (
     names.SPEC_FILE,
     names.TOPOLOGY_FILE,
+    names.CHANGES_FILE,
     names.DEPTHS_FILE,
     names.SAMPLES_FILE,
     names.ENVIRONMENT_FILE,
@@ -195,6 +196,8 @@ class Uploader:
         if not rows and record.state == upload.state:
             return
         tags = {names.STATE: record.state, names.CAUSE: record.cause}
+        if record.changes and len(changes := json.dumps(record.changes)) <= names.SPEC_LIMIT:
+            tags[names.CHANGES] = changes
         if over:
             tags |= self._last_tags(upload.folder)
         run = run or runs.create(record, trial_tags(self._study, record) | tags)

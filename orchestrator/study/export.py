@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from orchestrator import kinds
 from orchestrator.errors import InputError
+from orchestrator.record.ledger import Record
 from orchestrator.study.complaints import complaint
+from orchestrator.study.merge import set_axes
 from orchestrator.study.spec import Study
 from orchestrator.workloads.base import TrialSpec
 
@@ -25,6 +27,11 @@ def trial_of(recorded: Mapping[str, Any]) -> TrialSpec:
         return spec.model_validate(dict(recorded))
     except ValidationError as error:
         raise InputError(f"recorded trial: {complaint(error, '.'.join)}") from error
+
+
+def trial_now(record: Record) -> TrialSpec:
+    """A trial at the values that it has now, where they changed on the way. Raises as `trial_of`."""
+    return trial_of(set_axes(record.spec, record.values))
 
 
 def study_of(trial: TrialSpec, seeds: Iterable[int], name: str = "") -> Study:

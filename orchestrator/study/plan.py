@@ -1,7 +1,8 @@
 """What a study would run, and what that costs, before anything is started.
 
-Counts are exact. Parameters, FLOPs, memory and disk follow from formulas; hours from the speed that a device sustains
-in training, so they are good to a factor of two or so, and marked as estimates. `sweep.probe` measures that speed.
+Counts are exact, but where first seeds race: there they are the most that can run. Parameters, FLOPs, memory and disk
+follow from formulas; hours from the speed that a device sustains in training, so they are good to a factor of two or
+so, and marked as estimates. `sweep.probe` measures that speed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from orchestrator.errors import InputError, did_you_mean
-from orchestrator.study import plan_text, published_hours
+from orchestrator.study import equal, plan_text, populations, published_hours
 from orchestrator.study.arms import Arm
 from orchestrator.study.cells import Cell
 from orchestrator.study.machines import Machine, at_once
@@ -22,6 +23,7 @@ from orchestrator.study.spec import Resources, Study
 from orchestrator.workloads.base import TrialSpec
 from search_spaces import domains, samplers
 from search_spaces.samplers import Assignment, GridSpec, OptunaSpec, RandomSpec
+from search_spaces.schedulers import PbtSpec
 
 MOST_CELLS = 1_000_000
 MOST_ESTIMATES = 2_000  # cells whose cost is worked out; of more, about so many, evenly spaced
@@ -49,7 +51,7 @@ class Side:
 
     arm: str
     cells: int
-    trials: int
+    trials: int  # at most, where first seeds race; so all that follows
     brackets: dict[str, str]  # axis -> the values that it tries, as text
     params: tuple[int, int]  # least and most, topology excluded
     topology_params: tuple[int, int]
@@ -80,6 +82,11 @@ class Plan:
     @property
     def num_trials(self) -> int:
         return sum(side.trials for side in self.sides)
+
+    @property
+    def fewest_trials(self) -> int:
+        """Those that run whatever comes out: where first seeds race, one of each configuration."""
+        return self.num_cells if self.study.scheduler.races else self.num_trials
 
     @property
     def resources(self) -> Resources:
@@ -179,7 +186,7 @@ def plan(study: Study, device: str | None = None, machines: Sequence[Machine] = 
         machines: what the study is to run on; where not given, this one.
 
     Raises:
-        InputError: a configuration is refused, two are the same, or there are too many.
+        InputError: a configuration is refused, two are the same, there are too many, or arms are not `equal`.
     """
     device = device or ("h100" if study.resources.gpus else "cpu")
     if device not in DEVICES:
@@ -190,6 +197,10 @@ def plan(study: Study, device: str | None = None, machines: Sequence[Machine] = 
             raise InputError(f"axes: should give at most {MOST_CELLS:,} configurations, got {total:,}")
         cells = tuple(_distinct(_cells(study)))
         _check_workers(study, cells)
+        if study.equal:
+            equal.check(study.equal, study.resolved, cells)
+        if isinstance(study.scheduler, PbtSpec):
+            populations.check(study.scheduler, study.sampler, study.resolved, cells)
     except InputError as error:
         raise InputError(f"{study.source}: {error}") from error
     sides = tuple(_sides(study, asked, cells, DEVICES[device].flops))

@@ -18,6 +18,7 @@ from orchestrator.study.arms import settles
 from orchestrator.study.complaints import shown_key
 from orchestrator.study.machines import at_once, none_fits
 from search_spaces.domains import Choices
+from search_spaces.schedulers import PbtSpec
 
 if TYPE_CHECKING:
     from orchestrator.study.plan import Plan
@@ -43,7 +44,8 @@ def text(plan: Plan) -> str:
         f"workload {study.workload}, {study.sampler.kind} sampler, scheduler {study.scheduler.kind}, "
         f"ranked by {study.metric} ({study.mode})"
     )
-    foot = [f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials"]
+    most = " at most" if plan.fewest_trials < plan.num_trials else ""
+    foot = [f"{plan.num_cells:,} configurations x {seeds} = {plan.num_trials:,} trials{most}"]
     foot += [f"{plan.flops:.2g} FLOPs; {size(plan.disk)} on disk", _memory(plan)]
     foot += [_duration(plan), *(f"probed {side.arm}: {side.probe}" for side in plan.sides if side.probe)]
     foot += published_hours.lines(plan)
@@ -147,6 +149,16 @@ def notes(plan: Plan) -> Iterator[str]:
         yield f"streams cost more than their FLOPs, by which hours are counted: {STREAMS}"
     if plan.open:
         yield f"{plan.num_cells - len(plan.cells):,} configurations will be chosen as results come in"
+        if study.equal:
+            yield f"that arms are equal in {study.equal} is known of the other {len(plan.cells):,} configurations"
+    if plan.fewest_trials < plan.num_trials:
+        yield (
+            f"first seeds race: {plan.fewest_trials:,} trials run in any case, the other seeds only of configurations "
+            "whose first one gets to the end; what is counted here is the most"
+        )
+    if isinstance(study.scheduler, PbtSpec):
+        changing, interval = ", ".join(study.scheduler.mutate), study.scheduler.interval
+        yield f"every {interval:,} steps a population waits for its slowest, and {changing} may change"
     yield from _unequal(plan)
     yield from (f"{path} is not there yet; it must be when the study starts" for path in _missing(plan))
 

@@ -31,6 +31,7 @@ from orchestrator.study import merge, study_file
 from orchestrator.study.arms import Arm, build_arm, quoted, with_kinds
 from orchestrator.study.cells import Assembly, Cell
 from orchestrator.study.complaints import Loc, complaint, keys, shown
+from orchestrator.study.equal import Quantity
 from orchestrator.study.merge import Table
 from orchestrator.study.study_fields import AnySampler, AnyScheduler, ArmTable, Axes, Name, Seeds, Tables, named
 from orchestrator.workloads.base import TrialSpec
@@ -93,6 +94,7 @@ class Study(BaseModel):
     metric: StrictStr = Field(default="", validate_default=True)  # "": the workload's
     mode: Literal["min", "max"] = Field(default="", validate_default=True)  # "": the metric's, or the workload's
     published: StrictStr | None = None  # the table of published numbers to print beside ours
+    equal: Quantity | None = None  # in which the arms do not differ by more than 2 %
     trial: Tables = {}
     arms: dict[Name, ArmTable] = {}
     axes: Axes = {}

@@ -18,7 +18,7 @@ from ray import tune
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-from analysis.names import DIVERGED
+from analysis.names import DIVERGED, PAUSED
 from orchestrator.record import environment
 from orchestrator.record.ledger import Record
 from orchestrator.record.spool import ERROR_FILE
@@ -52,6 +52,8 @@ class Context:
             cache=str(self.home / "cache"),
             metric=study.metric,
             rungs=self.sweep.rungs(record),
+            pause_at=self.sweep.pause_at(record),
+            changes=record.changes,
             cpus=study.resources.cpus,
             gpus=study.resources.gpus,
             workers=study.resources.workers,
@@ -69,7 +71,7 @@ def run(context: Context, concurrent: int) -> None:
             tune_config=tune.TuneConfig(
                 search_alg=Source(context),
                 scheduler=Rungs(context),
-                num_samples=context.sweep.left,
+                num_samples=-1,  # as many as `Source` gives
                 max_concurrent_trials=concurrent,
                 reuse_actors=resources.workers == 1,
                 trial_name_creator=_name,
@@ -108,7 +110,7 @@ class Source(Searcher):  # type: ignore[misc]
     def suggest(self, trial_id: str) -> Any:
         record = self._context.sweep.next()
         if record is None:
-            return Searcher.FINISHED
+            return None if self._context.sweep.waits else Searcher.FINISHED  # None: ask again
         self._context.records[trial_id] = record
         return {"job": self._context.job(record).text()}
 
@@ -169,6 +171,8 @@ class Recorder(tune.Callback):  # type: ignore[misc]
         record, report = self._context.records[trial.trial_id], trial.last_result
         if trial.trial_id in self._context.stopped:
             self._context.sweep.stopped(record)
+        elif report[OUTCOME] == PAUSED:
+            self._context.sweep.reached(record, report[VALUE])
         elif report[OUTCOME] == DIVERGED:
             self._context.sweep.diverged(record, report[CAUSE])
         else:

@@ -225,8 +225,10 @@ class Attempt:
             ledger.write(ATTEMPT, attempt=self._number, driver=driver, study=self._tags())
             self._sweep.open(ledger)
             progress = (LiveProgress if sys.stderr.isatty() else Progress)(self._sweep, self._folder)
+            most = "at most " if self._sweep.study.scheduler.races else ""
             progress.say(
-                f"{self._study.name}: {self._sweep.left} of {self._sweep.total} trials to run, {concurrent} at a time"
+                f"{self._study.name}: {most}{self._sweep.left} of {self._sweep.total} trials to run, "
+                f"{concurrent} at a time"
             )
 
             def asked_to_stop() -> bool:
@@ -261,6 +263,7 @@ class Attempt:
             names.PLANNED_SEEDS: json.dumps(self._study.seeds),
             names.METRIC: self._study.metric,
             names.MODE: self._study.mode,
+            names.SCHEDULER: self._study.scheduler.model_dump_json(),
             names.PUBLISHED: self._study.published or "",
             names.ARMS: json.dumps(self._arms()),
         }
@@ -281,8 +284,7 @@ class Attempt:
         if self._interrupt.signal:
             paused = self._sweep.counts[names.PAUSED]
             lines.append(f"stopped: {paused} paused, {summary.left} not started; resume with: {again}")
-        elif summary.left:
-            hours = self._study.budget.hours
+        elif summary.left and (hours := self._study.budget.hours) is not None:
             lines.append(f"the budget of {hours:g} hours is spent, {summary.left} trials are left; go on with: {again}")
         if summary.trials.get(names.FAILED):
             lines.append(f"what failed is in {self._folder}/trials/TRIAL/{ERROR_FILE}; run it again with: {again}")

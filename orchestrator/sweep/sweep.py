@@ -15,8 +15,9 @@ from typing import Any
 
 from analysis.names import DIVERGED, FAILED, FINISHED, PAUSED, RUNNING, STOPPED
 from orchestrator.record import jsonl
-from orchestrator.record.ledger import ENDED, RUNG, History, Ledger, Record
+from orchestrator.record.ledger import ENDED, RUNG, WAIT, History, Ledger, Record, apply_exploits
 from orchestrator.study.plan import Plan
+from orchestrator.sweep.generations import Generations
 from orchestrator.sweep.supply import Supply
 
 
@@ -33,8 +34,11 @@ class Sweep:
             self._halving.add(cell.arm, cell.id)
         for record in history.trials.values():  # what an open plan does not know: in the order they were asked for
             self._halving.add(record.arm, record.cell)
-        self._halving.replay(history.rungs)
-        self.total = plan.num_trials
+        self._halving.replay(rung for rung in history.rungs if rung["decision"] != WAIT)
+        self._generations = Generations(plan.study, self._supply.members, history)
+        for record in list(self._supply.members):
+            if self._generations.waiting(record):
+                self._supply.hold(record)
         self.unlucky: list[Record] = []  # trials of this attempt that failed or diverged
         self.fault: OSError | None = None  # why the ledger could not be written
 
@@ -44,6 +48,10 @@ class Sweep:
         self._deadline = time.monotonic() + 3600 * (self.study.budget.hours or math.inf)
         self.pause_all("its driver was killed")
         self._write(self._supply.new())
+        self._trials = ledger.folder / "trials"
+        for generation in self._generations.unfinished():
+            self._generations.carry_out(generation, self._trials)
+        self._compare()
 
     @property
     def members(self) -> list[Record]:
@@ -62,24 +70,39 @@ class Sweep:
         return sum(counts[state] for state in ENDED)
 
     @property
+    def total(self) -> int:
+        """How many trials there are in all; where first seeds race, at most."""
+        return len(self.members) + self._supply.unplanned
+
+    @property
     def left(self) -> int:
-        """How many trials are still to start."""
+        """How many trials are still to start; where first seeds race, at most."""
         return self._supply.left
 
     def rungs(self, record: Record) -> list[int]:
         """The steps at which the scheduler wants a trial's value."""
-        return self.study.scheduler.rungs(record.steps)
+        return self.study.scheduler.rungs(record.steps) if self._on_rungs(record) else []
+
+    def pause_at(self, record: Record) -> int:
+        """The step after which it is to end its process and wait for others; 0: none."""
+        return self._generations.pause_at(record)
+
+    def _on_rungs(self, record: Record) -> bool:
+        """All are, but for the seeds of a cell whose first one has won its race."""
+        return not self.study.scheduler.races or self._supply.races(record)
 
     def next(self) -> Record | None:
         """The trial to start now; None: no more in this attempt."""
         if time.monotonic() > self._deadline:
             return None
         record = self._supply.next()
-        if new := self._supply.new():
-            self._write(new)
-            for event in new:
-                self._halving.add(event["arm"], event["cell"])
+        self._write_new()
         return record
+
+    @property
+    def waits(self) -> bool:
+        """Whether `next` may give more in this attempt, although it gave none now."""
+        return self._supply.waits and time.monotonic() <= self._deadline
 
     def started(self, record: Record) -> None:
         self._note(RUNNING, record, attempt=self._attempt)
@@ -96,22 +119,43 @@ class Sweep:
         return decision == "continue"
 
     def stopped(self, record: Record) -> None:
-        self._note(STOPPED, record, cause=f"{self.study.scheduler.kind}: not among the best at step {record.step}")
-        self._supply.ended(record)
+        self._end(STOPPED, record, cause=f"{self.study.scheduler.kind}: not among the best at step {record.step}")
 
     def finished(self, record: Record) -> None:
-        self._note(FINISHED, record)
-        self._supply.ended(record)
+        self._end(FINISHED, record)
 
     def diverged(self, record: Record, cause: str) -> None:
-        self._halving.report(record.arm, record.cell, record.seed, record.step, math.nan)
-        self._write_rungs()
-        self._note(DIVERGED, record, cause=cause)
+        if self._on_rungs(record):
+            self._halving.report(record.arm, record.cell, record.seed, record.step, math.nan)
+            self._write_rungs()
+        self._end(DIVERGED, record, cause=cause)
         self.unlucky.append(record)
+
+    def _end(self, event: str, record: Record, **fields: Any) -> None:
+        self._note(event, record, **fields)
         self._supply.ended(record)
+        self._write_new()
+        self._compare()
+
+    def reached(self, record: Record, value: float) -> None:
+        """A trial came to the step at which it waits for its population."""
+        self._write([self._generations.reached(record, value)])
+        self.paused(record, f"waits at step {record.step} for its population")
+        self._supply.hold(record)
+        self._compare()
+
+    def _compare(self) -> None:
+        """Let populations that are complete go on, the worst of them from a better one's checkpoint."""
+        for generation, members in self._generations.due(self._trials):
+            self._write([generation])
+            apply_exploits(generation, self._records)
+            self._generations.carry_out(generation, self._trials)
+            for record in members:
+                self._supply.release(record)
 
     def failed(self, record: Record, cause: str) -> None:
         self._note(FAILED, record, cause=cause)
+        self._supply.gave_up(record)
         self.unlucky.append(record)
 
     def paused(self, record: Record, cause: str) -> None:
@@ -125,6 +169,13 @@ class Sweep:
         for record in self._records.values():
             if record.state == RUNNING:
                 self.paused(record, cause)
+
+    def _write_new(self) -> None:
+        """Write down what was planned since, before it starts."""
+        if new := self._supply.new():
+            self._write(new)
+            for event in new:
+                self._halving.add(event["arm"], event["cell"])
 
     def _write_rungs(self) -> None:
         if events := self._halving.events():

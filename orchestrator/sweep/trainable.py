@@ -13,17 +13,28 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from analysis.names import DEPTHS_FILE, DIVERGED, ENVIRONMENT_FILE, FINISHED, SPEC_FILE, TOPOLOGY_FILE, TRAIN_LOSS
+from analysis.names import (
+    CHANGES_FILE,
+    DEPTHS_FILE,
+    DIVERGED,
+    ENVIRONMENT_FILE,
+    FINISHED,
+    PAUSED,
+    SPEC_FILE,
+    TOPOLOGY_FILE,
+    TRAIN_LOSS,
+)
 from models import snapshot
 from orchestrator import kinds
 from orchestrator.errors import Diverged, one_line
 from orchestrator.record import environment, jsonl, log, spool
 from orchestrator.record.spool import ERROR_FILE, ROWS_FILE
+from orchestrator.study.merge import set_axes
 from orchestrator.workloads.base import Place, Row, TrialSpec
 
 REPORT_EVERY = 1.0  # seconds
@@ -32,9 +43,9 @@ TRAIN_FOLDER = "ray-train"  # Ray Train's own files, while it runs
 
 # What a report to Tune holds.
 STEP = "step"
-VALUE = "value"  # the study's metric at a rung; absent otherwise
+VALUE = "value"  # the study's metric at a rung, or where it waits; absent otherwise
 METRICS = "metrics"  # the last value of each
-OUTCOME = "outcome"  # in the last report: FINISHED or DIVERGED
+OUTCOME = "outcome"  # in the last report: FINISHED, DIVERGED, or PAUSED where it waits for its population
 CAUSE = "cause"
 
 
@@ -52,14 +63,29 @@ class Job:
     workers: int
     min_workers: int  # with which it goes on where machines are lost; 0: all
     commit: str
+    pause_at: int = 0  # the step after which it is to end and wait for its population; 0: none
+    changes: list[dict[str, Any]] = field(default_factory=list)  # of its values on the way, as in the ledger
 
     def text(self) -> str:
         return json.dumps(asdict(self))
 
     @property
     def trial(self) -> TrialSpec:
+        """At the values that it has now."""
         spec: type[TrialSpec] = kinds.find("workload", self.spec["workload"])  # type: ignore[assignment]
-        return spec.model_validate(self.spec)
+        return spec.model_validate(set_axes(self.spec, self.changes[-1]["values"]) if self.changes else self.spec)
+
+    def rows(self) -> Generator[Row]:
+        return cast(Generator[Row], self.trial.rows(self.place))
+
+    @property
+    def since(self) -> int:
+        """The step of its last change: its rows until then are of what it was before."""
+        return self.changes[-1]["step"] if self.changes else -1
+
+    def pauses(self, row: Row) -> bool:
+        """Whether it is to end after this row, and wait."""
+        return 0 < self.pause_at <= row.step and self.metric in row.metrics
 
     @property
     def place(self) -> Place:
@@ -75,6 +101,8 @@ def run_trial(config: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ERROR_FILE).unlink(missing_ok=True)
     jsonl.replace(folder / SPEC_FILE, json.dumps(job.spec).encode())
+    if job.changes:
+        jsonl.replace(folder / CHANGES_FILE, json.dumps(job.changes, indent=1).encode())
     try:
         with log.caught(folder / log.TRIAL_FILE):
             report = _run_spread(job) if job.workers > 1 else _run_here(job)
@@ -122,7 +150,10 @@ class Run:
         written, depths = spool.Spool(self._folder / ROWS_FILE), spool.Spool(self._folder / DEPTHS_FILE)
         first = True
         try:
-            for row in self._trial.rows(self._job.place):
+            rows = self._job.rows()
+            for row in rows:
+                if row.step <= self._job.since:
+                    continue
                 if first:
                     self._begin(row.step)
                     first = False
@@ -136,6 +167,10 @@ class Run:
                 self._topology = row.topology or self._topology
                 check_finite(row, self._job.metric)
                 yield row
+                if self._job.pauses(row):
+                    self._outcome = {OUTCOME: PAUSED, VALUE: row.metrics[self._job.metric]}
+                    rows.close()  # its checkpoint is on disk then
+                    break
             if first:  # it was killed after its last step, and before anyone heard of it
                 self._take_up(math.inf)
         except Diverged as diverged:
@@ -166,7 +201,7 @@ class Run:
 
     def due(self, row: Row) -> dict[str, Any] | None:
         """What Tune has to hear now, if anything. The last row goes with `last_report`."""
-        if row.step >= self._trial.total_steps:
+        if row.step >= self._trial.total_steps or self._job.pauses(row):
             return None
         at_rung = self._rungs and row.step >= self._rungs[0] and self._job.metric in row.metrics
         if not at_rung and time.monotonic() < self._reported + REPORT_EVERY:
@@ -261,9 +296,14 @@ def _lead(job: Job) -> dict[str, Any]:
 def _follow(job: Job) -> dict[str, Any]:
     use_threads(job.cpus)
     try:
-        for row in job.trial.rows(job.place):
-            check_finite(row, job.metric)
-            _report(None)
+        rows = job.rows()
+        for row in rows:
+            if row.step > job.since:
+                check_finite(row, job.metric)
+                _report(None)
+                if job.pauses(row):
+                    rows.close()
+                    break
     except Diverged:
         pass
     return {}

@@ -111,6 +111,14 @@ class TrialSpec(FrozenSpec):
         """Whether it can go on with fewer workers than it began with."""
         return True
 
+    @property
+    def comparable_every(self) -> int | None:
+        """Steps after which it both reports its metric and keeps a checkpoint that a like trial can go on from.
+
+        0: it keeps none. None: no trial of its workload can go on from another's.
+        """
+        return None
+
     def check_workers(self, workers: int) -> None:
         """Raise ValueError, in one line, where so many workers cannot share this trial."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -95,6 +96,10 @@ class Spec(TrialSpec):
             names.MEMORY_OPTIMIZER: NUMBER * self.optim.state_numbers(shapes),
             names.MEMORY_ACTIVATIONS: (train.micro_batch or train.batch) * kept,
         }
+
+    @property
+    def comparable_every(self) -> int:
+        return math.lcm(self.train.checkpoint_every, self.train.eval_every)
 
     def check_workers(self, workers: int) -> None:
         self.train.check_workers(workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -91,6 +92,10 @@ class Spec(TrialSpec):
     def elastic(self) -> bool:
         """A pipeline needs all of its stages."""
         return self.train.stages == 1
+
+    @property
+    def comparable_every(self) -> int:
+        return math.lcm(self.train.checkpoint_every, self.train.eval_every)
 
     def check_workers(self, workers: int) -> None:
         self.train.check_workers(workers)

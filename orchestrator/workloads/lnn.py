@@ -78,6 +78,10 @@ class Spec(TrialSpec):
             disk=2 * FLOAT64 * kept if self.train.checkpoint_every else 0,  # the last two checkpoints stay
         )
 
+    @property
+    def comparable_every(self) -> int:
+        return math.lcm(self.train.checkpoint_every, self.train.log_every)
+
     def check_workers(self, workers: int) -> None:
         if workers > 1:
             raise ValueError(f"lnn runs on one worker, got {workers}")
@@ -98,7 +102,8 @@ class Spec(TrialSpec):
         if start:
             state = checkpoints.load(start)
             network.load_state_dict(state["network"])
-            optimizer.load_state_dict(state["optimizer"])
+            own = {"param_groups": optimizer.state_dict()["param_groups"]}  # its settings are the trial's
+            optimizer.load_state_dict(state["optimizer"] | own)
         for step in range(start, train.steps + 1):
             loss = network()
             value = loss.item()

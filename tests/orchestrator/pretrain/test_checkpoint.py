@@ -157,3 +157,51 @@ def test_other_bytes_are_refused_in_one_line(tmp_path, content):
     with pytest.raises(InputError, match=r"state\.pt: (refused|not written by torch\.save \(\w+\))") as caught:
         load_state(tmp_path / "state.pt")
     assert "\n" not in str(caught.value)
+
+
+def of_trial(folder: Path, rate: float) -> tuple[Checkpoints, Checkpoints]:
+    """The checkpoints of a trial as its population knows them, and as its workload does."""
+    trial = {"optim": {"lr": rate}, "seed": 0}
+    folder = folder / "checkpoints"
+    return Checkpoints(folder, trial), Checkpoints(folder, {"trial": trial, "text": "a"})
+
+
+def test_a_checkpoint_that_is_taken_over_is_the_only_one_and_of_its_new_trial(tmp_path):
+    donor, donated = of_trial(tmp_path / "donor", 0.1)
+    own, loaded = of_trial(tmp_path / "own", 0.2)
+    for step in (10, 20):
+        donated.save(step, state(step))
+    for step in (10, 20):
+        loaded.save(step, state(100 + step))
+        loaded.note(step, 1.0)
+    assert own.take_over(donor, 20)
+    assert steps(own) == ["step-00000020"] and loaded.newest() == 20
+    assert torch.equal(loaded.load(20)["network"]["weight"], torch.full((50,), 20.0))
+    with pytest.raises(InputError, match=r"belongs to another trial: trial.optim.lr is 0.2 there, 0.1 here"):
+        Checkpoints(own.folder, donated.identity).newest()
+    assert donated.newest() == 20  # it keeps its own
+
+
+def test_taking_over_again_changes_nothing_even_where_the_donor_is_further(tmp_path):
+    donor, donated = of_trial(tmp_path / "donor", 0.1)
+    own, loaded = of_trial(tmp_path / "own", 0.1)  # the same values: only the weights are another's
+    donated.save(20, state(20))
+    loaded.save(20, state(120))
+    assert own.take_over(donor, 20)
+    assert torch.equal(loaded.load(20)["network"]["weight"], torch.full((50,), 20.0))
+    shutil.rmtree(donor.folder)
+    assert own.take_over(donor, 20)
+    loaded.save(30, state(30))
+    shutil.rmtree(own.path(20))
+    assert own.take_over(donor, 20) and loaded.newest() == 30
+
+
+@pytest.mark.parametrize("harm", [cut, flip])
+def test_damage_is_not_taken_over(tmp_path, harm):
+    donor, donated = of_trial(tmp_path / "donor", 0.1)
+    own, loaded = of_trial(tmp_path / "own", 0.2)
+    donated.save(20, state(20))
+    loaded.save(20, state(120))
+    harm(donor.path(20))
+    assert not donor.whole(20) and not own.take_over(donor, 20)
+    assert torch.equal(loaded.load(20)["network"]["weight"], torch.full((50,), 120.0))

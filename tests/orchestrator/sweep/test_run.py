@@ -1,7 +1,9 @@
 """Sweeps end to end in one Ray: what runs, what does not, and what the ledger, the spools and MLflow have of it."""
 
+import html
 import json
 import os
+import re
 import shutil
 import socket
 import threading
@@ -9,9 +11,14 @@ import time
 from collections import Counter
 
 import pytest
+import torch
 
-from analysis import names
+from analysis import names, queries
+from analysis.report import report
 from analysis.store import open_store
+from models.linear import LinearNetwork
+from models.linear_spec import LinearSpec
+from models.topology.cascaded import Spec as Cascaded
 from orchestrator import cli
 from orchestrator.errors import InputError
 from orchestrator.record import spool
@@ -132,6 +139,30 @@ def test_what_diverges_fails_or_is_killed_does_not_stop_the_rest(home):
     assert len((folders["diverges"] / "starts").read_text().split()) == 1
 
 
+def test_first_seeds_race_and_the_survivors_get_their_other_seeds(home):
+    race = {"kind": "asha", "grace": 2, "factor": 2, "race": "first-seed"}
+    trial, axes = {"train": {"steps": 8, "sleep": 0.01}}, {"optim.lr": [0.1, 0.2, 0.3, 0.4]}
+    one = study("race", axes=axes, trial=trial, scheduler=race, seeds=[0, 1, 2], resources={"concurrent": 1})
+    done = start(one, home)
+    assert (done.trials, done.ran, done.left) == ({"finished": 3, "stopped": 3}, 6, 0)
+    states = {(r.axes["optim.lr"], r.seed): r.state for r in records(home, "race").values()}
+    assert states == {(0.1, 0): "finished", (0.1, 1): "finished", (0.1, 2): "finished",
+                      **{(rate, 0): "stopped" for rate in (0.2, 0.3, 0.4)}}  # fmt: skip
+    ranked = queries.cells("race", tracking_uri=uri_of(home))
+    assert [(cell.axes["optim.lr"], cell.status, cell.summary.n) for cell in ranked] == [
+        (0.1, "complete", 3), (0.2, "stopped", 1), (0.3, "stopped", 1), (0.4, "stopped", 1),
+    ]  # fmt: skip
+    more = start(study("race", axes=axes, trial=trial, scheduler=race, seeds=[3]), home)
+    assert (more.ran, more.trials) == (1, {"finished": 4, "stopped": 3})
+    said = reported("race", home)
+    assert "up to 4 seeds for each: 0, 1, 2, 3. Sampler: grid; scheduler: asha. It stopped 3 trials early." in said
+    assert (
+        "First seeds raced: the other seeds were for the 1 of 4 configurations whose first one got to the end." in said
+    )
+    assert "1 to 4" in said  # seeds that a configuration of the arm was run with
+    assert "4 of 7 trials finished" in said and "not started" not in said.split("trials finished")[1][:60]
+
+
 def test_asha_stops_the_worse_cells_and_remembers(home):
     half = {"kind": "asha", "grace": 2, "factor": 2}
     axes = {"optim.lr": [0.1, 0.2, 0.3, 0.4]}
@@ -151,6 +182,62 @@ def test_asha_stops_the_worse_cells_and_remembers(home):
     assert wider.ran == 2  # stopped counts as ended, and the rung table is as it was
     new = [r for r in records(home, "asha").values() if r.axes["optim.lr"] == 0.5]
     assert {(record.state, record.step) for record in new} == {(names.STOPPED, 2)}
+
+
+def test_a_population_trains_on_from_the_best_at_the_values_that_the_ledger_says(home, capsys):
+    one = Study(
+        name="pbt",
+        workload="lnn",
+        seeds=[0],
+        trial={"train": {"steps": 40, "log_every": 10, "checkpoint_every": 10}},
+        axes={"optim.lr": [1e-4, 3e-3, 1e-2, 3e-2]},
+        scheduler={"kind": "pbt", "interval": 10, "mutate": ["optim.lr"], "seed": 1},
+    )
+    done = start(one, home)
+    assert (done.trials, done.left, done.unsent) == ({"finished": 4}, 0, 0)
+    trials = records(home, "pbt")
+    assert sum(len(record.changes) for record in trials.values()) == 3  # one of four, after steps 10, 20 and 30
+
+    def rates(record, until):
+        """The rate of each step that led to its weights."""
+        change = next((change for change in reversed(record.changes) if change["step"] < until), None)
+        if change is None:
+            return [record.axes["optim.lr"]] * until
+        return rates(trials[change["donor"]], change["step"]) + [change["values"]["optim.lr"]] * (
+            until - change["step"]
+        )
+
+    for record in trials.values():
+        network = LinearNetwork(LinearSpec(), Cascaded(), seed=0)
+        for rate in rates(record, 40):
+            network().backward()
+            with torch.no_grad():
+                for weights in network.parameters():
+                    weights -= rate * weights.grad
+                    weights.grad = None
+        assert record.metrics["train/loss"] == pytest.approx(network().item(), rel=1e-9)
+
+    runs = recorded(home, "pbt")
+    assert {trial: run.changes for trial, run in runs.items()} == {trial: r.changes for trial, r in trials.items()}
+    assert {run.axes["optim.lr"] for run in runs.values()} == {1e-4, 3e-3, 1e-2, 3e-2}
+    assert start(one, home).ran == 0
+
+    said = reported("pbt", home)
+    assert "In populations: 3 times a trial took over the weights of a better one of its arm and seed, and went" in said
+    assert said.count("Values of optim.lr are those that a trial began with: they changed on the way.") == 2
+    best = queries.best("pbt", tracking_uri=uri_of(home))[0]
+    assert best.row()["changed"] == (["optim.lr"] if trials[f"{best.cell}-s0"].changes else [])
+    (replaced, *_) = [record for record in trials.values() if record.changes]
+    assert cli.main(["query", "runs", "pbt", "--home", str(home)]) == 0
+    assert f"lr {replaced.axes['optim.lr']:g} at first" in capsys.readouterr().out
+    assert cli.main(["export", replaced.cell, "--home", str(home)]) == 0
+    assert capsys.readouterr().out.startswith("# What its trials began with: optim.lr changed on the way.\n")
+
+
+def reported(name, home):
+    """What a report says, as words."""
+    text = report([name], home / f"{name}.html", uri_of(home)) and (home / f"{name}.html").read_text()
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
 def test_optuna_learns_from_what_ended_also_across_starts(home):
