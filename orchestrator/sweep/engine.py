@@ -1,4 +1,4 @@
-"""Ray Tune as the engine: it starts trials, keeps their processes for the next ones, and starts lost ones again.
+"""Ray Tune as the engine: it starts trials, keeps their processes for the next ones, and notices lost ones.
 
 What Tune would keep on disk, log and print is off: the ledger, the spools and our own display take its place. Its files
 lie in a temporary folder that goes with the sweep. Import this file after `cluster.configure`, never from the top of
@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.exceptions import OutOfMemoryError
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from analysis.names import DIVERGED
 from orchestrator.record import environment
-from orchestrator.record.ledger import Record
+from orchestrator.record.ledger import FAILURE, PREEMPTION, Record
 from orchestrator.record.spool import ERROR_FILE
+from orchestrator.record.turn import starts
+from orchestrator.sweep.silence import stacks_file
 from orchestrator.sweep.sweep import Sweep
 from orchestrator.sweep.trainable import CAUSE, METRICS, OUTCOME, STEP, VALUE, Job, run_trial
 
-RETRIES = 1  # of a trial that raised, or whose process was lost
 Trial = Any  # Tune's
 
 
@@ -57,6 +59,8 @@ class Context:
             workers=study.resources.workers,
             min_workers=study.resources.min_workers,
             commit=environment.commit(),
+            attempt=self.sweep.attempt,
+            silence=60 * study.budget.silence_minutes,
         )
 
 
@@ -69,7 +73,7 @@ def run(context: Context, concurrent: int) -> None:
             tune_config=tune.TuneConfig(
                 search_alg=Source(context),
                 scheduler=Rungs(context),
-                num_samples=context.sweep.left,
+                num_samples=-1,  # until `Source` has no more
                 max_concurrent_trials=concurrent,
                 reuse_actors=resources.workers == 1,
                 trial_name_creator=_name,
@@ -80,7 +84,7 @@ def run(context: Context, concurrent: int) -> None:
                 storage_path=storage,
                 callbacks=[Recorder(context)],
                 stop=Brake(context),
-                failure_config=tune.FailureConfig(max_failures=RETRIES),
+                failure_config=tune.FailureConfig(max_failures=0),  # `Source` gives a trial again
                 verbose=0,
             ),
         ).fit()
@@ -108,7 +112,7 @@ class Source(Searcher):  # type: ignore[misc]
     def suggest(self, trial_id: str) -> Any:
         record = self._context.sweep.next()
         if record is None:
-            return Searcher.FINISHED
+            return None if self._context.sweep.waits else Searcher.FINISHED  # None: ask again
         self._context.records[trial_id] = record
         return {"job": self._context.job(record).text()}
 
@@ -174,22 +178,26 @@ class Recorder(tune.Callback):  # type: ignore[misc]
         else:
             self._context.sweep.finished(record)
 
-    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._context.sweep.paused(self._context.records[trial.trial_id], f"{self._cause(trial)}; tried again")
-
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._context.sweep.failed(self._context.records[trial.trial_id], self._cause(trial))
-
-    def _cause(self, trial: Trial) -> str:
-        """The first line of what the trial left; where it left nothing, its process was lost."""
         record = self._context.records[trial.trial_id]
-        path = self._context.folder / "trials" / record.id / ERROR_FILE
+        self._context.sweep.fell(record, *self._cause(record, trial))
+
+    def _cause(self, record: Record, trial: Trial) -> tuple[str, str]:
+        """Why in one line, which `ERROR_FILE` begins with, and the kind of fault."""
+        folder = self._context.folder / "trials" / record.id
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / ERROR_FILE
+        stacks = folder / stacks_file(starts(folder))
+        if stacks.exists() and stacks.stat().st_size:
+            minutes = self._context.sweep.study.budget.silence_minutes
+            silent = f"no row for {minutes:g} minutes; where it was is in {stacks.name}"
+            path.write_text(f"{silent}\n\n{stacks.read_text()}")
+            return silent, FAILURE
         if path.exists():
-            return path.read_text().partition("\n")[0]
+            return path.read_text().partition("\n")[0], FAILURE
         lost = "its process was lost (killed, or out of memory)"
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{lost}\n\n{trial.get_error()}\n")
-        return lost
+        return lost, FAILURE if isinstance(trial.get_error(), OutOfMemoryError) else PREEMPTION
 
 
 class Brake(tune.Stopper):  # type: ignore[misc]

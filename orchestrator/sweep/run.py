@@ -21,6 +21,7 @@ from models.topology.base import TopologySpec
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.record import jsonl, lock
 from orchestrator.record.ledger import ATTEMPT, History, Ledger, Record
+from orchestrator.record.lock import Lease, LeaseError
 from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import uri_of
 from orchestrator.record.uploader import unsent
@@ -99,13 +100,11 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--home {home}: {error.strerror}; pass another or set ANCRE_HOME") from error
-    with Interrupt() as interrupt, lock.hold(folder) as sign:
+    with Interrupt() as interrupt, lock.hold(folder) as lease:
         history = History(folder)
-        number = history.attempts + 1
-        sign(number)
         planned = plan(_with_earlier_seeds(study, folder))
         _check_same_comparison(planned, history, home)
-        attempt = Attempt(planned, history, number, home, interrupt)
+        attempt = Attempt(planned, history, lease, home, interrupt)
         try:
             return attempt.run(address)
         except KeyboardInterrupt:
@@ -149,12 +148,12 @@ def _asked(plan: Plan, record: Record) -> bool:
 
 
 class Attempt:
-    """One driver's run of a study, while it holds the study's lock."""
+    """One driver's run of a study, while it holds the study's lease."""
 
-    def __init__(self, plan: Plan, history: History, number: int, home: Path, interrupt: Interrupt) -> None:
+    def __init__(self, plan: Plan, history: History, lease: Lease, home: Path, interrupt: Interrupt) -> None:
         self._plan, self._study = plan, plan.study
-        self._history, self._number = history, number
-        self._sweep = Sweep(plan, history, number)
+        self._history, self._lease = history, lease
+        self._sweep = Sweep(plan, history, lease.number)
         self._home, self._folder = home, home / "studies" / plan.study.name
         self._interrupt = interrupt
         self._began = time.monotonic()
@@ -220,9 +219,8 @@ class Attempt:
             memory = 0 if self._study.resources.gpus else self._plan.memory
             concurrent = cluster.concurrency(self._plan.resources, cluster.nodes(), memory)
             self._write_study()
-            ledger = Ledger(self._folder)
-            driver = str(lock.Owner.me(self._number))
-            ledger.write(ATTEMPT, attempt=self._number, driver=driver, study=self._tags())
+            ledger = Ledger(self._folder, self._lease)
+            ledger.write(ATTEMPT, driver=str(self._lease.owner), study=self._tags())
             self._sweep.open(ledger)
             progress = LiveProgress(self._sweep) if sys.stderr.isatty() else Progress(self._sweep)
             progress.say(
@@ -231,6 +229,7 @@ class Attempt:
 
             def asked_to_stop() -> bool:
                 progress.tick()
+                self._sweep.check()
                 return self._interrupt.asked(progress.say)
 
             self._interrupt.orderly = True
@@ -238,6 +237,8 @@ class Attempt:
                 with progress:
                     run(Context(self._sweep, self._home, self._folder, asked_to_stop), concurrent)
             except Exception as error:
+                if isinstance(self._sweep.fault, LeaseError):
+                    raise InputError(f"{self._folder}: {self._sweep.fault}") from error
                 if self._sweep.fault:  # a full disk, most often
                     raise InputError(f"{self._folder}: {self._sweep.fault}; mend it, then: {self._again}") from error
                 raise

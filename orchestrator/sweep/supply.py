@@ -91,6 +91,10 @@ class Supply:
                 self._add(self._study.cell(arm, axes))
         return self._queue.popleft() if self._queue else None
 
+    def again(self, record: Record) -> None:
+        """Give a trial once more, before all others."""
+        self._queue.appendleft(record)
+
     @property
     def left(self) -> int:
         """How many trials `next` will still give, or fewer where a sampler finds no more."""

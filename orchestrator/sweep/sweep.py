@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.names import DIVERGED, FAILED, FINISHED, PAUSED, RUNNING, STOPPED
-from orchestrator.record import jsonl
-from orchestrator.record.ledger import ENDED, RUNG, History, Ledger, Record
+from orchestrator.record import jsonl, spool
+from orchestrator.record.ledger import ENDED, FAILURE, PREEMPTION, RUNG, History, Ledger, Record
 from orchestrator.study.plan import Plan
 from orchestrator.sweep.supply import Supply
 
@@ -25,9 +25,11 @@ class Sweep:
 
     def __init__(self, plan: Plan, history: History, attempt: int) -> None:
         self.study = plan.study
+        self._folder = history.folder
         self._records = history.trials
         self._supply = Supply(plan, history)
-        self._attempt = attempt
+        self.attempt = attempt
+        self._out: set[str] = set()  # trials that were given by `next` and have neither ended nor been given up
         self._halving = plan.study.scheduler.build(plan.study.mode)
         for cell in plan.cells:
             self._halving.add(cell.arm, cell.id)
@@ -42,7 +44,7 @@ class Sweep:
         """Write down what is planned. From here on the ledger follows every event."""
         self._ledger = ledger
         self._deadline = time.monotonic() + 3600 * (self.study.budget.hours or math.inf)
-        self.pause_all("its driver was killed")
+        self._take_over()
         self._write(self._supply.new())
 
     @property
@@ -75,6 +77,8 @@ class Sweep:
         if time.monotonic() > self._deadline:
             return None
         record = self._supply.next()
+        if record:
+            self._out.add(record.id)
         if new := self._supply.new():
             self._write(new)
             for event in new:
@@ -82,7 +86,7 @@ class Sweep:
         return record
 
     def started(self, record: Record) -> None:
-        self._note(RUNNING, record, attempt=self._attempt)
+        self._note(RUNNING, record, attempt=self.attempt)
 
     def heard(self, record: Record, step: int, metrics: Mapping[str, float]) -> None:
         """Progress: not written down, for the spool has it."""
@@ -110,6 +114,20 @@ class Sweep:
         self.unlucky.append(record)
         self._supply.ended(record)
 
+    @property
+    def waits(self) -> bool:
+        """Whether `next` may give more once what runs now has ended."""
+        return bool(self._out)
+
+    def fell(self, record: Record, cause: str, fault: str) -> None:
+        """A trial's process ended before the trial did: it is tried again, while its budget of such faults lasts."""
+        budget = {FAILURE: self.study.budget.failures, PREEMPTION: self.study.budget.preemptions}
+        if record.faults[fault] < budget[fault]:
+            self._note(PAUSED, record, cause=f"{cause}; tried again", fault=fault)
+            self._supply.again(record)
+        else:
+            self.failed(record, cause)
+
     def failed(self, record: Record, cause: str) -> None:
         self._note(FAILED, record, cause=cause)
         self.unlucky.append(record)
@@ -126,6 +144,21 @@ class Sweep:
             if record.state == RUNNING:
                 self.paused(record, cause)
 
+    def _take_over(self) -> None:
+        """Trials that ran when their driver was killed: nobody wrote down when they ended."""
+        for record in self._records.values():
+            if record.state == RUNNING:
+                until = spool.last_written(self._folder / "trials" / record.id)
+                self._note(PAUSED, record, cause="its driver was killed", until=until)
+
+    def check(self) -> None:
+        """Raise OSError where another driver has taken the study over."""
+        try:
+            self._ledger.check()
+        except OSError as fault:
+            self.fault = fault
+            raise
+
     def _write_rungs(self) -> None:
         if events := self._halving.events():
             self._write([{"event": RUNG, **event} for event in events])
@@ -133,6 +166,7 @@ class Sweep:
     def _note(self, event: str, record: Record, **fields: Any) -> None:
         written = {"event": event, "trial": record.id, **fields}
         if event != RUNNING:
+            self._out.discard(record.id)
             written |= {"step": record.step, "metrics": jsonl.plain(record.metrics)}
         self._write([written])
         record.apply({"time": time.time(), **written})

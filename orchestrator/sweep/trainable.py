@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from orchestrator import kinds
 from orchestrator.errors import Diverged, one_line
 from orchestrator.record import environment, jsonl, spool
 from orchestrator.record.spool import ERROR_FILE, ROWS_FILE
+from orchestrator.record.turn import Superseded, Turn
+from orchestrator.sweep import silence
+from orchestrator.sweep.silence import Silence
 from orchestrator.workloads.base import Place, Row, TrialSpec
 
 REPORT_EVERY = 1.0  # seconds
@@ -52,6 +55,9 @@ class Job:
     workers: int
     min_workers: int  # with which it goes on where machines are lost; 0: all
     commit: str
+    attempt: int  # at the study
+    silence: float  # seconds without a row after which the trial is given up
+    turn: str = ""  # of this start; its process takes it
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -63,25 +69,34 @@ class Job:
 
     @property
     def place(self) -> Place:
-        return Place(Path(self.folder), Path(self.cache), self.cpus, self.gpus)
+        folder = Path(self.folder)
+        return Place(folder, Path(self.cache), self.cpus, self.gpus, Turn(folder, self.turn).check)
 
 
 def run_trial(config: dict[str, Any]) -> None:
     """The one function that Tune runs."""
     from ray import tune
 
-    job = Job(**json.loads(config["job"]))
-    folder = Path(job.folder)
+    sent = Job(**json.loads(config["job"]))
+    folder = Path(sent.folder)
     folder.mkdir(parents=True, exist_ok=True)
+    job = replace(sent, turn=Turn.take(folder, sent.attempt))
     (folder / ERROR_FILE).unlink(missing_ok=True)
+    silence.clear(folder)
     jsonl.replace(folder / SPEC_FILE, json.dumps(job.spec).encode())
     try:
         report = _run_spread(job) if job.workers > 1 else _run_here(job)
+    except (Superseded, Lost):
+        raise
     except Exception as error:
         if not (folder / ERROR_FILE).exists():  # a worker may have said it better
             _tell(folder, error)
         raise
     tune.report(report | {"done": True})
+
+
+class Lost(Exception):  # noqa: N818 - no fault in the trial
+    """A worker's process, or its machine, is gone."""
 
 
 def _tell(folder: Path, error: Exception) -> None:
@@ -106,6 +121,7 @@ class Run:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._folder = Path(job.folder)
+        self._turn = Turn(self._folder, job.turn)
         self._trial = job.trial
         self._rungs = list(job.rungs)
         self._before = spool.rows(self._folder)  # of an earlier start
@@ -119,9 +135,12 @@ class Run:
         """The trial's rows, each on disk before it is yielded. Ends early where the trial diverges."""
         use_threads(self._job.cpus)
         written, depths = spool.Spool(self._folder / ROWS_FILE), spool.Spool(self._folder / DEPTHS_FILE)
+        watch = _watch(self._job, self._turn)
         first = True
         try:
             for row in self._trial.rows(self._job.place):
+                watch.heard()
+                self._turn.check()
                 if first:
                     self._begin(row.step)
                     first = False
@@ -141,6 +160,7 @@ class Run:
             self._step = diverged.step
             self._outcome = {OUTCOME: DIVERGED, CAUSE: str(diverged)}
         finally:
+            watch.close()
             written.close()
             depths.close()
             self._write_topology()
@@ -160,6 +180,7 @@ class Run:
 
     def _write_topology(self) -> None:
         if self._topology is not None:
+            self._turn.check()
             jsonl.replace(self._folder / TOPOLOGY_FILE, snapshot.dump(self._topology))
             self._topology = None
 
@@ -180,6 +201,10 @@ class Run:
 
     def last_report(self) -> dict[str, Any]:
         return {STEP: self._step, METRICS: dict(self._metrics), **self._outcome}
+
+
+def _watch(job: Job, turn: Turn, worker: int = 0) -> Silence:
+    return Silence(Path(job.folder) / silence.stacks_file(turn.number, worker), job.silence)
 
 
 def _plain(value: float) -> float | None:
@@ -205,7 +230,9 @@ def use_threads(count: int) -> None:
 
 def _run_spread(job: Job) -> dict[str, Any]:
     import ray.train
+    from ray.exceptions import RayActorError
     from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2.api.exceptions import WorkerGroupError
     from ray.tune.integration.ray_train import TuneReportCallback
 
     storage = Path(job.folder) / TRAIN_FOLDER
@@ -231,6 +258,11 @@ def _run_spread(job: Job) -> dict[str, Any]:
     )
     try:
         report: dict[str, Any] = trainer.fit().return_value
+    except WorkerGroupError as error:
+        if any(isinstance(fault, RayActorError) for fault in error.worker_failures.values()):
+            (Path(job.folder) / ERROR_FILE).unlink(missing_ok=True)  # what those say that waited for the lost one
+            raise Lost from error
+        raise
     finally:
         shutil.rmtree(storage, ignore_errors=True)
     return report
@@ -242,25 +274,31 @@ def _train(config: dict[str, Any]) -> dict[str, Any]:
 
     job = Job(**json.loads(config["job"]))
     try:
-        if ray.train.get_context().get_world_rank() > 0:
-            return _follow(job)
+        if rank := ray.train.get_context().get_world_rank():
+            return _follow(job, rank)
         run = Run(job)
         for row in run.rows():
             _report(run.due(row))
         return run.last_report()
+    except Superseded:
+        raise
     except Exception as error:
         _tell(Path(job.folder), error)
         raise
 
 
-def _follow(job: Job) -> dict[str, Any]:
+def _follow(job: Job, rank: int) -> dict[str, Any]:
     use_threads(job.cpus)
+    watch = _watch(job, Turn(Path(job.folder), job.turn), rank)
     try:
         for row in job.trial.rows(job.place):
+            watch.heard()
             check_finite(row, job.metric)
             _report(None)
     except Diverged:
         pass
+    finally:
+        watch.close()
     return {}
 
 

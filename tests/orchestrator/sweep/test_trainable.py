@@ -5,6 +5,7 @@ import json
 import pytest
 
 from orchestrator.record import spool
+from orchestrator.record.turn import Turn
 from orchestrator.sweep.trainable import CAUSE, METRICS, OUTCOME, STEP, VALUE, Job, Run
 from tests.orchestrator.sweep_workload import Spec
 
@@ -24,6 +25,9 @@ def job(tmp_path):
             workers=1,
             min_workers=0,
             commit="abc",
+            attempt=1,
+            silence=60.0,
+            turn=Turn.take(tmp_path, 1),
         )
 
     return make
