@@ -18,6 +18,12 @@ class InputError(Exception):
         super().__init__(f"{line[: LONGEST_LINE - 200]} ... {line[-195:]}" if over else line)
 
 
+class RayLost(Exception):  # noqa: N818 - nothing of ours is at fault
+    """The Ray that a sweep ran in is gone. The sweep ends; what is left of it can be resumed."""
+
+    exit_code = 3
+
+
 def one_line(error: BaseException) -> str:
     """What was raised: its type and message."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

@@ -8,6 +8,7 @@ another: Ray takes a second.
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -67,6 +68,7 @@ class Context:
 def run(context: Context, concurrent: int) -> None:
     """Run what is left of a sweep in the Ray that is initialised, `concurrent` trials at a time."""
     resources = context.sweep.study.resources
+    logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # it lists trials that were tried again as failed
     with tempfile.TemporaryDirectory(prefix="ancre-") as storage:
         tune.Tuner(
             tune.with_resources(run_trial, _shares),

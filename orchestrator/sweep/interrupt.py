@@ -1,14 +1,19 @@
-"""Ctrl-C and SIGTERM: the first lets the sweep stop in order, the second ends it at once."""
+"""Ctrl-C and SIGTERM: the first lets the sweep stop in order, the second ends it at once. A lost Ray does, too."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from orchestrator.errors import RayLost
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 20.0  # seconds for a driver without Ray to end by itself
 
 
 class Interrupt:
@@ -18,6 +23,8 @@ class Interrupt:
         self.signal = 0  # the first one that came
         self.orderly = False  # somebody asks `asked` often enough to stop in order
         self._said = False
+        self._lost: RayLost | None = None
+        self._over = threading.Event()
         self._before: dict[signal.Signals, Any] = {}
 
     def asked(self, say: Callable[[str], None]) -> bool:
@@ -27,7 +34,20 @@ class Interrupt:
             say("stopping once the running trials report; press Ctrl-C again to stop at once")
         return self.signal != 0
 
+    def lost(self, error: RayLost) -> None:
+        """Raise `error` in the main thread; called from another one. Ends the process where Ray does not let go."""
+        if not self._before:
+            return
+        self._lost = error
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not self._over.wait(GRACE):
+            print(f"ancre: {error}", file=sys.stderr, flush=True)
+            os._exit(error.exit_code)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if lost := self._lost:
+            self._lost = None
+            raise lost
         first = not self.signal
         self.signal = self.signal or number
         if not (first and self.orderly):
@@ -53,5 +73,6 @@ class Interrupt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
         for number, handler in self._before.items():
             signal.signal(number, handler)

@@ -18,7 +18,7 @@ from analysis import names
 from analysis.page import size
 from analysis.store import default_home, redacted
 from models.topology.base import TopologySpec
-from orchestrator.errors import InputError, did_you_mean
+from orchestrator.errors import InputError, RayLost, did_you_mean
 from orchestrator.record import jsonl, lock
 from orchestrator.record.ledger import ATTEMPT, History, Ledger, Record
 from orchestrator.record.lock import Lease, LeaseError
@@ -27,7 +27,7 @@ from orchestrator.record.tracking import uri_of
 from orchestrator.record.uploader import unsent
 from orchestrator.study.plan import Plan, plan
 from orchestrator.study.spec import Study, check_name
-from orchestrator.sweep import cluster
+from orchestrator.sweep import cluster, pulse
 from orchestrator.sweep.interrupt import Interrupt
 from orchestrator.sweep.progress import LiveProgress, Progress, duration
 from orchestrator.sweep.sweep import Sweep
@@ -90,6 +90,7 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
         InputError: the study cannot run, or another driver runs it. Nothing was started.
         KeyboardInterrupt: Ctrl-C; what was running is paused.
         SystemExit: SIGTERM, with 143; what was running is paused.
+        RayLost: the Ray that it ran in is gone; what was running is paused.
     """
     home = Path(home or default_home()).absolute()
     if address is not None:
@@ -109,6 +110,11 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
             return attempt.run(address)
         except KeyboardInterrupt:
             interrupt.leave()
+            raise
+        except RayLost as lost:
+            if interrupt.signal:  # it went to Ray's processes, too
+                print(lost, file=sys.stderr, flush=True)
+                interrupt.leave()
             raise
 
 
@@ -232,9 +238,12 @@ class Attempt:
                 self._sweep.check()
                 return self._interrupt.asked(progress.say)
 
+            def gone(what: str) -> None:
+                self._interrupt.lost(RayLost(f"{self._study.name}: {what}; go on with: {self._again}"))
+
             self._interrupt.orderly = True
             try:
-                with progress:
+                with progress, pulse.watched(pulse.HERE if address is None else pulse.CLUSTER, gone):
                     run(Context(self._sweep, self._home, self._folder, asked_to_stop), concurrent)
             except Exception as error:
                 if isinstance(self._sweep.fault, LeaseError):

@@ -230,8 +230,8 @@ def use_threads(count: int) -> None:
 
 def _run_spread(job: Job) -> dict[str, Any]:
     import ray.train
-    from ray.exceptions import RayActorError
     from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2._internal.exceptions import RayTrainError
     from ray.train.v2.api.exceptions import WorkerGroupError
     from ray.tune.integration.ray_train import TuneReportCallback
 
@@ -259,7 +259,7 @@ def _run_spread(job: Job) -> dict[str, Any]:
     try:
         report: dict[str, Any] = trainer.fit().return_value
     except WorkerGroupError as error:
-        if any(isinstance(fault, RayActorError) for fault in error.worker_failures.values()):
+        if any(isinstance(fault, RayTrainError) for fault in error.worker_failures.values()):
             (Path(job.folder) / ERROR_FILE).unlink(missing_ok=True)  # what those say that waited for the lost one
             raise Lost from error
         raise
