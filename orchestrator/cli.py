@@ -1,7 +1,7 @@
 """The command `ancre`: parses, calls, prints. Nothing heavy is imported until the command that needs it runs.
 
-Exit codes: 0 done, 1 some trials failed or runs were not sent, 2 bad input (one line on stderr, nothing started), 3 Ray is gone, 130 and
-143 stopped by a signal.
+Exit codes: 0 done, 1 some trials failed or runs were not sent, 2 bad input (one line on stderr, nothing started), 3 Ray
+is gone, 130 and 143 stopped by a signal.
 """
 
 import argparse

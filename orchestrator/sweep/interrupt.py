@@ -13,7 +13,7 @@ from typing import Any, Self
 from orchestrator.errors import RayLost
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE = 20.0  # seconds for a driver without Ray to end by itself
+GRACE = 10.0  # seconds for a driver without Ray to end by itself
 
 
 class Interrupt:
@@ -23,7 +23,8 @@ class Interrupt:
         self.signal = 0  # the first one that came
         self.orderly = False  # somebody asks `asked` often enough to stop in order
         self._said = False
-        self._lost: RayLost | None = None
+        self.why: RayLost | None = None  # the driver ends for this
+        self._raised = False
         self._over = threading.Event()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -38,16 +39,16 @@ class Interrupt:
         """Raise `error` in the main thread; called from another one. Ends the process where Ray does not let go."""
         if not self._before:
             return
-        self._lost = error
+        self.why = error
         os.kill(os.getpid(), signal.SIGTERM)
         if not self._over.wait(GRACE):
             print(f"ancre: {error}", file=sys.stderr, flush=True)
-            os._exit(error.exit_code)
+            os._exit(128 + self.signal if self.signal else error.exit_code)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if lost := self._lost:
-            self._lost = None
-            raise lost
+        if self.why and not self._raised:
+            self._raised = True
+            raise self.why
         first = not self.signal
         self.signal = self.signal or number
         if not (first and self.orderly):

@@ -7,6 +7,7 @@ time, and does not even start Ray. A study with more seeds or cells runs only th
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -111,11 +112,15 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
         except KeyboardInterrupt:
             interrupt.leave()
             raise
-        except RayLost as lost:
+        except SystemExit:  # by `leave`, or by Ray's own handler while Ray starts
+            raise SystemExit(128 + signal.SIGTERM) from None
+        except Exception:
+            if not interrupt.why:
+                raise
             if interrupt.signal:  # it went to Ray's processes, too
-                print(lost, file=sys.stderr, flush=True)
+                print(interrupt.why, file=sys.stderr, flush=True)
                 interrupt.leave()
-            raise
+            raise interrupt.why from None  # Ray wraps what a signal raises
 
 
 def _with_earlier_seeds(study: Study, folder: Path) -> Study:

@@ -61,14 +61,14 @@ def wait_for(driver, home, name, state, count):
     time.sleep(0.4)
 
 
-def check_whole(home, name, trials=TRIALS):
+def check_whole(home, name, trials=TRIALS, steps=STEPS):
     """Each planned trial ended once, with each of its steps once, in its spool and in its one MLflow run."""
     folder = home / "studies" / name
     events = [json.loads(line) for line in (folder / LEDGER_FILE).read_text().splitlines()]
     planned = [event["trial"] for event in events if event["event"] == "planned"]
     assert Counter(event["trial"] for event in events if event["event"] == names.FINISHED) == dict.fromkeys(planned, 1)
     assert len(planned) == trials
-    every = list(range(1, STEPS + 1))
+    every = list(range(1, steps + 1))
     for trial in planned:
         assert [row["step"] for row in spool.rows(folder / "trials" / trial)] == every
     from mlflow.tracking import MlflowClient
@@ -89,13 +89,19 @@ def starts(home, name):
     return {path.parent.name: path.read_text().split() for path in (home / "studies" / name).glob("trials/*/starts")}
 
 
+def processes():
+    """Process id, session and command line of all processes."""
+    listed = subprocess.run(["ps", "-eo", "pid,sid,args"], capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines()[1:]:
+        pid, sid, args = line.split(maxsplit=2)
+        yield int(pid), int(sid), args
+
+
 def left_behind(driver, home):
     """Processes that outlive a driver by more than ten seconds. Ray's own agents take up to a minute to notice."""
     limit = time.monotonic() + 10
     while True:
-        listed = subprocess.run(["ps", "-eo", "pid,sid,args"], capture_output=True, text=True, check=True).stdout
-        rows = [line.split(maxsplit=2) for line in listed.splitlines()[1:]]
-        mine = [args for _, sid, args in rows if sid == str(driver.process.pid) or str(home) in args]
+        mine = [args for _, sid, args in processes() if sid == driver.process.pid or str(home) in args]
         mine = [args for args in mine if not args.endswith(("ray::DashboardAgent", "ray::RuntimeEnvAgent"))]
         if not mine or time.monotonic() > limit:
             return mine
