@@ -170,6 +170,7 @@ class Attempt:
         self._began = time.monotonic()
         elsewhere = "" if home == default_home().absolute() else f" --home {home}"
         self._again = f"ancre resume {self._study.name}{elsewhere}"
+        self._sync = f"ancre sync {self._study.name}{elsewhere}"
 
     def run(self, address: str | None) -> Summary:
         done = self._sweep.done
@@ -304,7 +305,7 @@ class Attempt:
         if summary.unsent:
             place = redacted(uri_of(self._home))
             why = f" ({redacted(reason)})" if reason else ""
-            lines.append(f"tracking: {summary.unsent} runs were not sent to {place}{why}; send them with: {again}")
+            lines.append(f"tracking: {summary.unsent} runs were not sent to {place}{why}; send them with: {self._sync}")
         print("\n".join(lines), file=sys.stderr, flush=True)
 
 

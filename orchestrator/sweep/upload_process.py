@@ -16,7 +16,8 @@ class UploadProcess:
 
     def __init__(self, home: Path, study: str) -> None:
         command = [sys.executable, "-m", "orchestrator.record.uploader", str(home.absolute()), study]
-        self._log = (home / "studies" / study / LOG_FILE).open("wb")
+        self._path = home / "studies" / study / LOG_FILE
+        self._log = self._path.open("wb")
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -32,7 +33,7 @@ class UploadProcess:
         except subprocess.TimeoutExpired:
             return f"the tracking store took more than {seconds:.0f} s"
         if self._process.returncode:
-            return f"the uploader failed, see {self._log.name}"
+            return f"the uploader failed, see {self._path}"
         return out.decode().strip()
 
     def __enter__(self) -> Self:
@@ -45,3 +46,5 @@ class UploadProcess:
             self._process.kill()
         self._process.communicate()
         self._log.close()
+        if not self._path.stat().st_size:
+            self._path.unlink()

@@ -21,10 +21,10 @@ PATIENCE = 240  # seconds; on a machine that does nothing else a tenth is enough
 
 
 class Driver:
-    """`ancre start` or `ancre resume` in a process of its own."""
+    """A command of ancre in a process of its own."""
 
-    def __init__(self, *words):
-        command = [sys.executable, "-m", "orchestrator", *map(str, words)]
+    def __init__(self, *words, code=None):
+        command = [sys.executable, *(("-c", code) if code else ("-m", "orchestrator")), *map(str, words)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def end(self):

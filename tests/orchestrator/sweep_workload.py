@@ -83,7 +83,7 @@ class Spec(TrialSpec):
     def _linger(self, step: int, folder: Path, doing: str) -> None:
         if step == self.train.linger_at:
             (folder / doing).touch()
-            time.sleep(2)
+            time.sleep(1)
 
 
 def _first(folder: Path, what: str) -> bool:
