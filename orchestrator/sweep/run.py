@@ -180,7 +180,7 @@ class Attempt:
                 self._check(address)
             with UploadProcess(self._home, self._study.name) as uploader:
                 if self._sweep.left:
-                    self._train(address)
+                    self._train(address, uploader)
                 reason = uploader.finish(max(UPLOAD_SECONDS, (time.monotonic() - self._began) / 10))
         summary = Summary(
             study=self._study.name,
@@ -222,7 +222,7 @@ class Attempt:
                     f"{size(plan.room)}"
                 )
 
-    def _train(self, address: str | None) -> None:
+    def _train(self, address: str | None, uploader: UploadProcess) -> None:
         cluster.configure()
         with cluster.connected(address):
             from orchestrator.sweep.engine import Context, run
@@ -241,6 +241,7 @@ class Attempt:
 
             def asked_to_stop() -> bool:
                 progress.tick()
+                uploader.keep()
                 self._sweep.check()
                 return self._interrupt.asked(progress.say)
 

@@ -22,7 +22,8 @@ VICTIMS = ("driver", "worker", "uploader")
 LRS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
 SEEDS = [0, 1, 2]
 TRIALS = len(LRS) * len(SEEDS)
-LONGEST_WAIT = 4.0  # seconds between two kills
+LONGEST_WAIT = 2.0  # seconds between two kills
+PATIENCE = 20.0  # seconds until there is one of a kind to kill: a driver that starts has no trials yet
 STEP_SECONDS = 0.05
 
 
@@ -56,8 +57,10 @@ def run(home, name, kills, choose, steps):
     words = ("start", path, "--home", home)  # also once it has begun: it may have been killed before that
     driver = Driver(*words)
     while driver.process.poll() is None and killed.total() < kills:
+        kind, limit = choose.choice(VICTIMS), time.monotonic() + PATIENCE
+        while not victims(driver, home).get(kind) and time.monotonic() < limit:
+            time.sleep(0.1)
         time.sleep(choose.uniform(0.1, LONGEST_WAIT))
-        kind = choose.choice(VICTIMS)
         if not (there := victims(driver, home).get(kind)):
             continue
         if kind == "driver":
@@ -95,7 +98,7 @@ def main(kills=200, seed=0):
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ancre-soak-") as folder:
         home = Path(folder)
-        killed = soak(home, kills, seed, steps=max(10, 2 * kills))
+        killed = soak(home, kills, seed, steps=3 * kills)
         attempts = History(home / "studies" / "soaked").attempts
     counts = ", ".join(f"{count} of a {kind}" for kind, count in sorted(killed.items()))
     print(f"{killed.total()} kills ({counts}), {attempts} attempts, {time.monotonic() - began:.0f} s: nothing lost, "
