@@ -17,7 +17,7 @@ import platform
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,12 +124,13 @@ class Lease:
         """Leave the number behind, so that none is given twice; of a study that never began, nothing at all."""
         self._over.set()
         self._renewing.join()
-        if self.lost:
-            return
-        if (self._leases.parent / LEDGER_FILE).exists():
-            jsonl.replace(self._path, RELEASED)
-        else:
-            self._path.unlink()
+        with suppress(OSError):  # of a full disk, or one that is away; the next driver finds that this one is gone
+            if self.lost:
+                return
+            if (self._leases.parent / LEDGER_FILE).exists():
+                jsonl.replace(self._path, RELEASED)
+            else:
+                self._path.unlink()
 
     def _keep(self) -> None:
         while not self._over.wait(RENEW):
@@ -165,14 +166,16 @@ def hold(folder: Path) -> Iterator[Lease]:
         raise _held(folder, holder)
     lease = Lease(folder, (highest or History(folder).attempts) + 1)
     while True:
-        leases.mkdir(parents=True, exist_ok=True)
         try:
+            leases.mkdir(parents=True, exist_ok=True)
             lease.claim()
             break
         except FileNotFoundError:  # a start that was refused removed its empty folder
             continue
         except FileExistsError:
             raise _held(folder, _holder(folder)) from None
+        except OSError as error:
+            raise InputError(f"{leases}: cannot be written: {error.strerror}") from error
     try:
         yield lease
     finally:
@@ -185,11 +188,9 @@ def _held(folder: Path, holder: Owner | None) -> InputError:
 
 
 def _remove_empty(*folders: Path) -> None:
-    for folder in folders:
-        try:
+    with suppress(OSError):  # not empty, or another driver begins here
+        for folder in folders:
             folder.rmdir()
-        except OSError:  # not empty, or another driver begins here
-            return
 
 
 def _numbers(leases: Path) -> set[int]:
