@@ -162,9 +162,14 @@ class Recorder(tune.Callback):  # type: ignore[misc]
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._starts: dict[str, int] = {}  # trial -> how often it had been started before
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._context.sweep.started(self._context.records[trial.trial_id])
+        record = self._context.records[trial.trial_id]
+        folder = self._folder(record)
+        (folder / ERROR_FILE).unlink(missing_ok=True)  # of the last start
+        self._starts[record.id] = starts(folder)
+        self._context.sweep.started(record)
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Mapping[str, Any], **info: Any
@@ -186,11 +191,12 @@ class Recorder(tune.Callback):  # type: ignore[misc]
 
     def _cause(self, record: Record, trial: Trial) -> tuple[str, str]:
         """Why in one line, which `ERROR_FILE` begins with, and the kind of fault."""
-        folder = self._context.folder / "trials" / record.id
+        folder = self._folder(record)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / ERROR_FILE
-        stacks = folder / stacks_file(starts(folder))
-        if stacks.exists() and stacks.stat().st_size:
+        number = starts(folder)  # as before where the process was lost before it came to ours
+        stacks = folder / stacks_file(number)
+        if number > self._starts[record.id] and stacks.exists() and stacks.stat().st_size:
             minutes = self._context.sweep.study.budget.silence_minutes
             silent = f"no row for {minutes:g} minutes; where it was is in {stacks.name}"
             path.write_text(f"{silent}\n\n{stacks.read_text()}")
@@ -200,6 +206,9 @@ class Recorder(tune.Callback):  # type: ignore[misc]
         lost = "its process was lost (killed, or out of memory)"
         path.write_text(f"{lost}\n\n{trial.get_error()}\n")
         return lost, FAILURE if isinstance(trial.get_error(), OutOfMemoryError) else PREEMPTION
+
+    def _folder(self, record: Record) -> Path:
+        return self._context.folder / "trials" / record.id
 
 
 class Brake(tune.Stopper):  # type: ignore[misc]

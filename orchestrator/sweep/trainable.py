@@ -81,7 +81,6 @@ def run_trial(config: dict[str, Any]) -> None:
     folder = Path(sent.folder)
     folder.mkdir(parents=True, exist_ok=True)
     job = replace(sent, turn=Turn.take(folder, sent.attempt))
-    (folder / ERROR_FILE).unlink(missing_ok=True)
     silence.clear(folder)
     jsonl.replace(folder / SPEC_FILE, json.dumps(job.spec).encode())
     try:

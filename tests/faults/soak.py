@@ -22,7 +22,7 @@ VICTIMS = ("driver", "worker", "uploader")
 LRS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
 SEEDS = [0, 1, 2]
 TRIALS = len(LRS) * len(SEEDS)
-LONGEST_WAIT = 2.0  # seconds between two kills
+LONGEST_WAIT = 1.0  # seconds between two kills
 PATIENCE = 20.0  # seconds until there is one of a kind to kill: a driver that starts has no trials yet
 STEP_SECONDS = 0.05
 
