@@ -196,7 +196,7 @@ class Recorder(tune.Callback):  # type: ignore[misc]
         path = folder / ERROR_FILE
         number = starts(folder)  # as before where the process was lost before it came to ours
         stacks = folder / stacks_file(number)
-        if number > self._starts[record.id] and stacks.exists() and stacks.stat().st_size:
+        if number > self._starts.pop(record.id, number) and stacks.exists() and stacks.stat().st_size:
             minutes = self._context.sweep.study.budget.silence_minutes
             silent = f"no row for {minutes:g} minutes; where it was is in {stacks.name}"
             path.write_text(f"{silent}\n\n{stacks.read_text()}")
