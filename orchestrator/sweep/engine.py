@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.exceptions import OutOfMemoryError
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
@@ -41,17 +40,27 @@ class Context:
     folder: Path  # of the study
     stop: Callable[[], bool]  # the sweep is to end early
     records: dict[str, Record] = field(default_factory=dict)  # Tune's trial id -> ours
+    starts: dict[str, int] = field(default_factory=dict)  # trial -> how often it was started before this time
     stopped: set[str] = field(default_factory=set)  # Tune's ids of trials that the scheduler ended
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: Tune pickles its hooks into its own folder, and nobody reads them there."""
         return {}
 
+    def trial_folder(self, record: Record) -> Path:
+        return self.folder / "trials" / record.id
+
+    def clear(self, record: Record) -> None:
+        """Before a trial starts, for it may be lost before its process says anything: why it ended the last time."""
+        folder = self.trial_folder(record)
+        (folder / ERROR_FILE).unlink(missing_ok=True)
+        self.starts[record.id] = starts(folder)
+
     def job(self, record: Record) -> Job:
         study = self.sweep.study
         return Job(
             spec=record.spec,
-            folder=str(self.folder / "trials" / record.id),
+            folder=str(self.trial_folder(record)),
             cache=str(self.home / "cache"),
             metric=study.metric,
             rungs=self.sweep.rungs(record),
@@ -116,6 +125,7 @@ class Source(Searcher):  # type: ignore[misc]
         if record is None:
             return None if self._context.sweep.waits else Searcher.FINISHED  # None: ask again
         self._context.records[trial_id] = record
+        self._context.clear(record)
         return {"job": self._context.job(record).text()}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
@@ -162,14 +172,9 @@ class Recorder(tune.Callback):  # type: ignore[misc]
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._starts: dict[str, int] = {}  # trial -> how often it had been started before
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        record = self._context.records[trial.trial_id]
-        folder = self._folder(record)
-        (folder / ERROR_FILE).unlink(missing_ok=True)  # of the last start
-        self._starts[record.id] = starts(folder)
-        self._context.sweep.started(record)
+        self._context.sweep.started(self._context.records[trial.trial_id])
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Mapping[str, Any], **info: Any
@@ -191,12 +196,12 @@ class Recorder(tune.Callback):  # type: ignore[misc]
 
     def _cause(self, record: Record, trial: Trial) -> tuple[str, str]:
         """Why in one line, which `ERROR_FILE` begins with, and the kind of fault."""
-        folder = self._folder(record)
+        folder = self._context.trial_folder(record)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / ERROR_FILE
         number = starts(folder)  # as before where the process was lost before it came to ours
         stacks = folder / stacks_file(number)
-        if number > self._starts.pop(record.id, number) and stacks.exists() and stacks.stat().st_size:
+        if number > self._context.starts[record.id] and stacks.exists() and stacks.stat().st_size:
             minutes = self._context.sweep.study.budget.silence_minutes
             silent = f"no row for {minutes:g} minutes; where it was is in {stacks.name}"
             path.write_text(f"{silent}\n\n{stacks.read_text()}")
@@ -205,10 +210,7 @@ class Recorder(tune.Callback):  # type: ignore[misc]
             return path.read_text().partition("\n")[0], FAILURE
         lost = "its process was lost (killed, or out of memory)"
         path.write_text(f"{lost}\n\n{trial.get_error()}\n")
-        return lost, FAILURE if isinstance(trial.get_error(), OutOfMemoryError) else PREEMPTION
-
-    def _folder(self, record: Record) -> Path:
-        return self._context.folder / "trials" / record.id
+        return lost, PREEMPTION
 
 
 class Brake(tune.Stopper):  # type: ignore[misc]
