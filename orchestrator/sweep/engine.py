@@ -24,7 +24,7 @@ from orchestrator.record import environment
 from orchestrator.record.ledger import FAILURE, PREEMPTION, Record
 from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.turn import starts
-from orchestrator.sweep.silence import stacks_file
+from orchestrator.sweep.silence import stacks
 from orchestrator.sweep.sweep import Sweep
 from orchestrator.sweep.trainable import CAUSE, METRICS, OUTCOME, STEP, VALUE, Job, run_trial
 
@@ -200,11 +200,10 @@ class Recorder(tune.Callback):  # type: ignore[misc]
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / ERROR_FILE
         number = starts(folder)  # as before where the process was lost before it came to ours
-        stacks = folder / stacks_file(number)
-        if number > self._context.starts[record.id] and stacks.exists() and stacks.stat().st_size:
+        if number > self._context.starts[record.id] and (written := stacks(folder, number)):
             minutes = self._context.sweep.study.budget.silence_minutes
-            silent = f"no row for {minutes:g} minutes; where it was is in {stacks.name}"
-            path.write_text(f"{silent}\n\n{stacks.read_text()}")
+            silent = f"no row for {minutes:g} minutes; its stacks are in {', '.join(file.name for file in written[:4])}"
+            path.write_text("\n\n".join([silent, *(file.read_text() for file in written)]))
             return silent, FAILURE
         if path.exists():
             return path.read_text().partition("\n")[0], FAILURE
