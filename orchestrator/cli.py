@@ -1,7 +1,7 @@
 """The command `ancre`: parses, calls, prints. Nothing heavy is imported until the command that needs it runs.
 
-Exit codes: 0 done, 1 some trials failed, 2 bad input (one line on stderr, nothing started), 130 and 143 stopped by a
-signal.
+Exit codes: 0 done, 1 some trials failed or runs were not sent, 2 bad input (one line on stderr, nothing started), 3 Ray
+is gone, 130 and 143 stopped by a signal.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from analysis.store import default_home
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, RayLost
 from orchestrator.launch.arguments import launch_arguments, logs_arguments, stop_arguments
 from orchestrator.packages import check_one_place
 from orchestrator.prepare.arguments import prepare_arguments
@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"ancre: {error}", file=sys.stderr)
         return 2
+    except RayLost as error:
+        print(f"ancre: {error}", file=sys.stderr)
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `ancre query runs .. | head`: the reader has had enough
@@ -111,6 +114,14 @@ def status(arguments: argparse.Namespace) -> int:
     rows = status(arguments.home, arguments.study)
     print_rows(rows, arguments.format, shown(rows))
     return 0
+
+
+def sync(arguments: argparse.Namespace) -> int:
+    from orchestrator.sweep.sync import sync
+
+    rows = sync(arguments.home, arguments.study)
+    print_rows(rows, arguments.format)
+    return 1 if any(row["left"] or row["why"] for row in rows) else 0
 
 
 def query(arguments: argparse.Namespace) -> int:
@@ -230,6 +241,10 @@ def build_parser() -> Parser:
 
     one = add("status", status, "say how far studies are, from the home folder alone")
     one.add_argument("study", metavar="NAME", nargs="?", help="one study, trial by trial")
+    _reads(_homed(one))
+
+    one = add("sync", sync, "send MLflow what an outage kept back; exit code 1 where something is left")
+    one.add_argument("study", metavar="NAME", nargs="?", help="one study (default: all)")
     _reads(_homed(one))
 
     one = add("query", query, "ask MLflow: best configurations, runs, what is missing, what matters, topologies, ..")

@@ -19,6 +19,12 @@ class InputError(Exception):
         super().__init__(f"{line[: LONGEST_LINE - 200]} ... {line[-195:]}" if over else line)
 
 
+class RayLost(Exception):  # noqa: N818 - nothing of ours is at fault
+    """The Ray that a sweep ran in is gone. The sweep ends; what is left of it can be resumed."""
+
+    exit_code = 3
+
+
 def printable(text: str) -> str:
     """With escapes for what cannot be printed: newlines in a file's name, or its bytes that are no UTF-8."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

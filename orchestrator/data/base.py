@@ -15,12 +15,20 @@ from orchestrator.errors import InputError
 
 
 def existing(path: str) -> Path | None:
-    """The file or folder that a user's path leads to, `~` expanded; None: there is none."""
+    """The file or folder that a user's path leads to, `~` expanded; None: there is none.
+
+    Raises:
+        InputError: it leads to something that would keep whoever reads it waiting.
+    """
     try:
         found = Path(path).expanduser()
-        return found if found.exists() else None
+        if not found.exists():
+            return None
     except (OSError, RuntimeError, ValueError):  # too long a name, ~nobody, a zero byte
         return None
+    if not (found.is_file() or found.is_dir()):
+        raise InputError(f"{path!r} should be a file or a folder; it is a pipe, a socket or a device")
+    return found
 
 
 def files_fingerprint(files: Iterable[tuple[object, Path]]) -> str:

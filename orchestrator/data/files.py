@@ -53,7 +53,7 @@ def readable(root: Path, where: str) -> list[Path]:
     Raises:
         InputError: none can; it begins with `where`, the name of the user's choice.
     """
-    inside = [file for file in sorted(root.rglob("*")) if file.is_file()] if root.is_dir() else [root]
+    inside = [file for file in (sorted(root.rglob("*")) if root.is_dir() else [root]) if file.is_file()]
     files = [file for file in inside if _suffix(file)]
     if not files:
         found = f"; it holds e.g. {inside[0].name}" if inside and root.is_dir() else ""

@@ -109,7 +109,7 @@ def source(path: str, where: str, image: str = "image", label: str = "label") ->
             raise InputError(f"{where}: {path}: cannot be read: {error.strerror}") from error
     else:
         # Path.glob takes no absolute pattern.
-        inside = [found] if found else [Path(match) for match in sorted(glob.glob(path))]  # noqa: PTH207
+        inside = [found] if found else [Path(match) for match in sorted(glob.glob(path)) if Path(match).is_file()]  # noqa: PTH207
         if not inside:
             raise InputError(f"{where}: {path!r} does not exist (looked from {Path.cwd()})")
     parquet = [file for file in inside if file.suffix == ".parquet"]

@@ -61,7 +61,7 @@ def _of_trial(trial: Path, lines: int, follow: bool) -> Iterator[str]:
 
     def runs() -> bool:
         history.update()
-        return record.state in (PLANNED, RUNNING, PAUSED) and lock.owner(study) is not None
+        return history.trials[trial.name].state in (PLANNED, RUNNING, PAUSED) and lock.owner(study) is not None
 
     yield from _printed(files, lines, follow, runs)
 

@@ -39,7 +39,7 @@ def stop(home: Path, study: str, now: bool) -> str:
 
 def folder_of(home: Path, study: str) -> Path:
     """The folder of a study that was started in `home`. Raises InputError: there is none."""
-    known = sorted(path.parent.name for path in (home / "studies").glob(f"*/{lock.LOCK_FILE}"))
+    known = sorted(path.name for path in (home / "studies").glob("*") if path.is_dir())
     if study not in known:
         raise InputError(f"no study {study!r} in {home}{did_you_mean(study, known)}")
     return home / "studies" / study

@@ -15,7 +15,7 @@ import logging
 import os
 import pickle
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,13 @@ class Checkpoints:
 
     Args:
         identity: what a run must share with a checkpoint to go on from it; JSON.
+        check: raises where another process writes them now.
     """
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, identity: Mapping[str, Any], check: Callable[[], None] = lambda: None) -> None:
         self.folder = folder
         self.identity = identity
+        self._check = check
 
     def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Keep the state after `step`, drop what is no longer needed.
@@ -58,6 +60,7 @@ class Checkpoints:
 
     def begin(self, step: int) -> Path:
         """The empty folder in which the files of this step's checkpoint are to be written."""
+        self._check()
         self.clear()
         scratch = self.folder / f"{SCRATCH}{step:08d}"
         scratch.mkdir(parents=True)
@@ -70,6 +73,7 @@ class Checkpoints:
             _flush(file)
             files[file.name] = {"bytes": file.stat().st_size, "sha256": _digest(file)}
         record = {"step": step, "files": files, "identity": self.identity, "about": about}
+        self._check()
         (scratch / COMMIT).write_text(json.dumps(record))
         _flush(scratch / COMMIT)
         _flush(scratch)

@@ -41,6 +41,10 @@ def expect(line: Mapping[str, Any], fields: Fields) -> None:
             raise ValueError(f"its {name!r} is {str(line[name])[:40]!r}")
 
 
+class ReplacedError(OSError):
+    """Another writer has put a file of its own in the place of this one."""
+
+
 class Tail:
     """Reads the lines that were added to a file since the last look, and starts anew where the file was replaced.
 
@@ -50,7 +54,8 @@ class Tail:
     def __init__(self, path: Path, take: Callable[[dict[str, Any]], object]) -> None:
         self._path, self._take = path, take
         self._inode = -1
-        self._offset = self._lines = 0  # bytes and lines that were read
+        self._offset = 0  # bytes that were read
+        self.lines = 0  # that were taken
 
     def read(self) -> list[dict[str, Any]]:
         """The new whole lines. A missing file has none.
@@ -62,7 +67,7 @@ class Tail:
             with self._path.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
                 if inode != self._inode:
-                    self._inode, self._offset, self._lines = inode, 0, 0
+                    self._inode, self._offset, self.lines = inode, 0, 0
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -83,26 +88,31 @@ class Tail:
             what = "not JSON" if isinstance(error, json.JSONDecodeError | UnicodeError | RecursionError) else str(error)
             shown = line[:60].decode(errors="replace").rstrip()
             raise InputError(
-                f"{self._path}, line {self._lines + 1}: {what}: {shown!r}; "
+                f"{self._path}, line {self.lines + 1}: {what}: {shown!r}; "
                 f"delete the line, or move {self._path.parent} away"
             ) from error
         self._offset += len(line)
-        self._lines += 1
+        self.lines += 1
         return value
 
 
 class Writer:
-    """Appends whole lines to one file, after removing a torn last line. `durable`: each append reaches the disk."""
+    """Appends whole lines to one file, after removing a torn last line. `durable`: each append reaches the disk.
+
+    Another writer that is to take over replaces the file; what this one would still write goes nowhere.
+    """
 
     def __init__(self, path: Path, durable: bool) -> None:
-        self._durable = durable
+        self._path, self._durable = path, durable
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._size = _whole_size(path)
         os.ftruncate(self._file, self._size)
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Write all of `lines` or, where the disk is full, none of them (OSError)."""
+        """Write all of `lines` or, where the disk is full or the file was replaced, none of them (OSError)."""
         data = b"".join(map(dump, lines))
+        if os.fstat(self._file).st_nlink == 0:
+            raise ReplacedError(f"{self._path} was replaced: another process writes it now")
         try:
             written = 0
             while written < len(data):

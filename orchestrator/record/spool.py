@@ -1,8 +1,8 @@
 """The rows of one trial on disk, `rows.jsonl`: written by the trial before anyone else hears of them.
 
 A trial that resumes from a checkpoint computes some steps again. A spool then drops its lines at or after the first
-newly written step, so that no step is there twice. Whoever tails the file sees a new file (another inode), never a
-rewritten one.
+newly written step, so that no step is there twice. It always goes on in a file of its own (another inode): whoever
+tails it never sees a rewritten one, and a process that was given up but still runs writes nothing more into it.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,8 @@ class Spool:
         self._writer.append([{"step": step, **line}])
 
     def _drop_from(self, step: int) -> None:
-        lines = jsonl.Tail(self._path, _of_a_step).read()
-        kept = [line for line in lines if line["step"] < step]
-        if len(kept) < len(lines):
-            jsonl.replace(self._path, b"".join(map(jsonl.dump, kept)))
+        if lines := jsonl.Tail(self._path, _of_a_step).read():
+            jsonl.replace(self._path, b"".join(jsonl.dump(line) for line in lines if line["step"] < step))
 
     def close(self) -> None:
         if self._writer is not None:
@@ -52,6 +50,14 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def tail(folder: Path) -> jsonl.Tail:
     """Reads the rows of a trial as they are written."""
     return jsonl.Tail(folder / ROWS_FILE, _check)
+
+
+def last_written(folder: Path) -> float:
+    """When a trial wrote its last row, in seconds since the epoch; 0 where it has none."""
+    try:
+        return (folder / ROWS_FILE).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _of_a_step(line: Mapping[str, Any]) -> None:

@@ -3,13 +3,16 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from analysis.names import DIVERGED, FAILED, FINISHED, PAUSED, RUNNING, STOPPED
 from orchestrator.errors import InputError, did_you_mean
-from orchestrator.record import lock
+from orchestrator.record import lock, spool
 from orchestrator.record.ledger import LEDGER_FILE, PLANNED, History, Record
+
+MOST_AT_ONCE = 64  # studies
 
 
 def status(home: Path, study: str | None) -> list[dict[str, Any]]:
@@ -22,7 +25,8 @@ def status(home: Path, study: str | None) -> list[dict[str, Any]]:
     """
     folders = sorted(path.parent for path in (home / "studies").glob(f"*/{LEDGER_FILE}"))
     if study is None:
-        return list(map(_study_or_fault, folders))
+        with ThreadPoolExecutor(MOST_AT_ONCE) as pool:  # a driver on another machine is watched for some seconds
+            return list(pool.map(_study_or_fault, folders))
     if study not in (names := [folder.name for folder in folders]):
         raise InputError(f"no study {study!r} in {home}{did_you_mean(study, names)}")
     return list(_trials(home / "studies" / study))
@@ -46,33 +50,35 @@ def _study(folder: Path) -> dict[str, Any]:
     counts = Counter(record.state for record in trials)
     owner = lock.owner(folder)
     states = (FINISHED, STOPPED, DIVERGED, FAILED, PAUSED)
+    running = counts[RUNNING] if owner else 0
     return {
         "study": folder.name,
         "trials": len(trials),
         **{state: counts[state] for state in states},
-        "running": counts[RUNNING] if owner else 0,
+        "running": running,
         "left": counts[PLANNED] + counts[PAUSED] + counts[RUNNING],
         "driver": str(owner) if owner else None,
     }
 
 
 def _trials(folder: Path) -> Iterator[dict[str, Any]]:
-    driven = lock.owner(folder) is not None
-    for record in History(folder).trials.values():
-        if record.state == RUNNING and not driven:
-            record.apply({"event": PAUSED, "time": record.heard, "cause": "its driver was lost"})
+    trials = History(folder).trials.values()
+    now = time.time() if lock.owner(folder) else 0.0
+    for record in trials:
+        killed = record.state == RUNNING and not now
         yield {
             "trial": record.id,
             "arm": record.arm,
             "seed": record.seed,
-            "state": record.state,
+            "state": PAUSED if killed else record.state,
             "step": f"{record.step}/{record.steps}",
-            "seconds": _seconds(record),
-            "cause": record.cause,
+            "seconds": _seconds(record, now or spool.last_written(folder / "trials" / record.id)),
+            "cause": "its driver was killed" if killed else record.cause,
         }
 
 
-def _seconds(record: Record) -> float | None:
+def _seconds(record: Record, until: float) -> float | None:
+    """How long a trial ran, without the time between its starts."""
     if not record.started:
         return None
-    return round((time.time() if record.state == RUNNING else record.ended) - record.started, 1)
+    return round(record.seconds + (max(0.0, until - record.began) if record.began else 0.0), 1)

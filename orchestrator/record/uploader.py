@@ -42,7 +42,7 @@ from orchestrator.record.tracking import (
 UPLOADED_FILE = "uploaded.json"
 PERIOD = 1.0  # seconds between two looks at the study
 LONGEST_WAIT = 30.0  # seconds before a tracking server that failed is asked again
-LAST_TRIES = 3  # after the sweep has ended
+LAST_TRIES = 3  # after the sweep has ended, without a run more that is up to date
 NICE = 10  # the sweep goes first
 TRIAL_FILES = (
     names.SPEC_FILE,
@@ -148,6 +148,11 @@ class Uploader:
                 self._open.discard(trial)
 
     @property
+    def behind(self) -> int:
+        """How many trials have something to send."""
+        return len(self._open)
+
+    @property
     def refused(self) -> str:
         """Why a trial cannot be sent, and how many more there are; empty where all can."""
         more = len(self._refused) - 1
@@ -248,14 +253,14 @@ def main(home: Path, study: str) -> None:
     uploader = Uploader(home, study)
     error, failures = "", 0
     while True:
-        last = over.is_set()
+        last, behind = over.is_set(), uploader.behind
         try:
             uploader.look()
             if last:
                 uploader.close()
             error, failures = "", 0
         except _failures() as fault:
-            error, failures = _reason(fault), failures + 1
+            error, failures = _reason(fault), 1 if uploader.behind < behind else failures + 1
         if last and (not error or failures >= LAST_TRIES):
             break
         over.wait(PERIOD if not failures or last else min(PERIOD * 2**failures, LONGEST_WAIT))

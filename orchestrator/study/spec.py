@@ -73,9 +73,12 @@ class Resources(_Strict):
 
 
 class Budget(_Strict):
-    """When to start no more trials."""
+    """What is spent before no more trials are started, and before one is given up."""
 
     hours: float | None = Field(default=None, gt=0)
+    failures: int = Field(default=1, ge=0)  # of a trial that are tried again: it raised, or was silent
+    preemptions: int = Field(default=8, ge=0)  # the same: its process or its machine was lost
+    silence_minutes: float = Field(default=60.0, gt=0, le=1e6)  # between two rows of a trial, evaluation included
 
 
 class Study(BaseModel):

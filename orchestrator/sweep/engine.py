@@ -1,4 +1,4 @@
-"""Ray Tune as the engine: it starts trials, keeps their processes for the next ones, and starts lost ones again.
+"""Ray Tune as the engine: it starts trials, keeps their processes for the next ones, and notices lost ones.
 
 What Tune would keep on disk, log and print is off: the ledger, the spools and our own display take its place. Its files
 lie in a temporary folder that goes with the sweep. Import this file after `cluster.configure`, never from the top of
@@ -8,6 +8,7 @@ another: Ray takes a second.
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,12 +21,13 @@ from ray.tune.search import Searcher
 
 from analysis.names import DIVERGED, PAUSED
 from orchestrator.record import environment
-from orchestrator.record.ledger import Record
+from orchestrator.record.ledger import FAILURE, PREEMPTION, Record
 from orchestrator.record.spool import ERROR_FILE
+from orchestrator.record.turn import starts
+from orchestrator.sweep.silence import stacks
 from orchestrator.sweep.sweep import Sweep
 from orchestrator.sweep.trainable import CAUSE, METRICS, OUTCOME, STEP, VALUE, Job, run_trial
 
-RETRIES = 1  # of a trial that raised, or whose process was lost
 Trial = Any  # Tune's
 
 
@@ -38,17 +40,27 @@ class Context:
     folder: Path  # of the study
     stop: Callable[[], bool]  # the sweep is to end early
     records: dict[str, Record] = field(default_factory=dict)  # Tune's trial id -> ours
+    starts: dict[str, int] = field(default_factory=dict)  # trial -> how often it was started before this time
     stopped: set[str] = field(default_factory=set)  # Tune's ids of trials that the scheduler ended
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: Tune pickles its hooks into its own folder, and nobody reads them there."""
         return {}
 
+    def trial_folder(self, record: Record) -> Path:
+        return self.folder / "trials" / record.id
+
+    def clear(self, record: Record) -> None:
+        """Before a trial starts, for it may be lost before its process says anything: why it ended the last time."""
+        folder = self.trial_folder(record)
+        (folder / ERROR_FILE).unlink(missing_ok=True)
+        self.starts[record.id] = starts(folder)
+
     def job(self, record: Record) -> Job:
         study = self.sweep.study
         return Job(
             spec=record.spec,
-            folder=str(self.folder / "trials" / record.id),
+            folder=str(self.trial_folder(record)),
             cache=str(self.home / "cache"),
             metric=study.metric,
             rungs=self.sweep.rungs(record),
@@ -59,19 +71,22 @@ class Context:
             workers=study.resources.workers,
             min_workers=study.resources.min_workers,
             commit=environment.commit(),
+            attempt=self.sweep.attempt,
+            silence=60 * study.budget.silence_minutes,
         )
 
 
 def run(context: Context, concurrent: int) -> None:
     """Run what is left of a sweep in the Ray that is initialised, `concurrent` trials at a time."""
     resources = context.sweep.study.resources
+    logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)  # it lists trials that were tried again as failed
     with tempfile.TemporaryDirectory(prefix="ancre-") as storage:
         tune.Tuner(
             tune.with_resources(run_trial, _shares),
             tune_config=tune.TuneConfig(
                 search_alg=Source(context),
                 scheduler=Rungs(context),
-                num_samples=-1,  # as many as `Source` gives
+                num_samples=-1,  # until `Source` has no more
                 max_concurrent_trials=concurrent,
                 reuse_actors=resources.workers == 1,
                 trial_name_creator=_name,
@@ -82,7 +97,7 @@ def run(context: Context, concurrent: int) -> None:
                 storage_path=storage,
                 callbacks=[Recorder(context)],
                 stop=Brake(context),
-                failure_config=tune.FailureConfig(max_failures=RETRIES),
+                failure_config=tune.FailureConfig(max_failures=0),  # `Source` gives a trial again
                 verbose=0,
             ),
         ).fit()
@@ -112,6 +127,7 @@ class Source(Searcher):  # type: ignore[misc]
         if record is None:
             return None if self._context.sweep.waits else Searcher.FINISHED  # None: ask again
         self._context.records[trial_id] = record
+        self._context.clear(record)
         return {"job": self._context.job(record).text()}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
@@ -178,22 +194,26 @@ class Recorder(tune.Callback):  # type: ignore[misc]
         else:
             self._context.sweep.finished(record)
 
-    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._context.sweep.paused(self._context.records[trial.trial_id], f"{self._cause(trial)}; tried again")
-
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._context.sweep.failed(self._context.records[trial.trial_id], self._cause(trial))
-
-    def _cause(self, trial: Trial) -> str:
-        """The first line of what the trial left; where it left nothing, its process was lost."""
         record = self._context.records[trial.trial_id]
-        path = self._context.folder / "trials" / record.id / ERROR_FILE
+        self._context.sweep.fell(record, *self._cause(record, trial))
+
+    def _cause(self, record: Record, trial: Trial) -> tuple[str, str]:
+        """Why in one line, which `ERROR_FILE` begins with, and the kind of fault."""
+        folder = self._context.trial_folder(record)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / ERROR_FILE
+        number = starts(folder)  # as before where the process was lost before it came to ours
+        if number > self._context.starts[record.id] and (written := stacks(folder, number)):
+            minutes = self._context.sweep.study.budget.silence_minutes
+            silent = f"no row for {minutes:g} minutes; its stacks are in {', '.join(file.name for file in written[:4])}"
+            path.write_text("\n\n".join([silent, *(file.read_text() for file in written)]))
+            return silent, FAILURE
         if path.exists():
-            return path.read_text().partition("\n")[0]
+            return path.read_text().partition("\n")[0], FAILURE
         lost = "its process was lost (killed, or out of memory)"
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{lost}\n\n{trial.get_error()}\n")
-        return lost
+        return lost, PREEMPTION
 
 
 class Brake(tune.Stopper):  # type: ignore[misc]

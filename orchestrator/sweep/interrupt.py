@@ -1,22 +1,26 @@
 """Ctrl-C, SIGTERM and `ancre stop`: the first lets the sweep stop in order, the second ends it at once.
 
-What `ancre stop` asks for on another machine becomes SIGTERM here, so that all of them take one way.
+What `ancre stop` asks for on another machine becomes SIGTERM here, so that all of them take one way. A lost Ray ends
+the sweep, too.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from orchestrator.errors import RayLost
 from orchestrator.record import stop_request
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LOOK_EVERY = 1.0  # seconds between two looks for a request to stop
+GRACE = 10.0  # seconds for a driver without Ray to end by itself
 
 
 class Interrupt:
@@ -27,11 +31,13 @@ class Interrupt:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._over = threading.Event()
         self._watch = threading.Thread(target=self._pass_on_requests, daemon=True)
         self.signal = 0  # the first one that came
         self.orderly = False  # somebody asks `asked` often enough to stop in order
         self._said = False
+        self.why: RayLost | None = None  # the driver ends for this
+        self._raised = False
+        self._over = threading.Event()
         self._before: dict[signal.Signals, Any] = {}
 
     def asked(self, say: Callable[[str], None]) -> bool:
@@ -41,7 +47,20 @@ class Interrupt:
             say("stopping once the running trials report; press Ctrl-C again to stop at once")
         return self.signal != 0
 
+    def lost(self, error: RayLost) -> None:
+        """Raise `error` in the main thread; called from another one. Ends the process where Ray does not let go."""
+        if not self._before:
+            return
+        self.why = error
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not self._over.wait(GRACE):
+            print(f"ancre: {error}", file=sys.stderr, flush=True)
+            os._exit(128 + self.signal if self.signal else error.exit_code)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.why and not self._raised:
+            self._raised = True
+            raise self.why
         first = not self.signal
         self.signal = self.signal or number
         if not (first and self.orderly):

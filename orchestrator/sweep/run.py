@@ -7,6 +7,7 @@ time, and does not even start Ray. A study with more seeds or cells runs only th
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -18,15 +19,16 @@ from analysis import names
 from analysis.page import size
 from analysis.store import default_home, redacted
 from models.topology.base import TopologySpec
-from orchestrator.errors import InputError, did_you_mean
+from orchestrator.errors import InputError, RayLost, did_you_mean
 from orchestrator.record import jsonl, lock, log
 from orchestrator.record.ledger import ATTEMPT, History, Ledger, Record
+from orchestrator.record.lock import Lease, LeaseError
 from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import uri_of
 from orchestrator.record.uploader import unsent
 from orchestrator.study.plan import Plan, plan
 from orchestrator.study.spec import Study, check_name
-from orchestrator.sweep import cluster
+from orchestrator.sweep import cluster, pulse
 from orchestrator.sweep.interrupt import Interrupt
 from orchestrator.sweep.progress import LiveProgress, Progress, duration
 from orchestrator.sweep.sweep import Sweep
@@ -89,6 +91,7 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
         InputError: the study cannot run, or another driver runs it. Nothing was started.
         KeyboardInterrupt: Ctrl-C; what was running is paused.
         SystemExit: SIGTERM, with 143; what was running is paused.
+        RayLost: the Ray that it ran in is gone; what was running is paused.
     """
     home = Path(home or default_home()).absolute()
     if address is not None:
@@ -99,18 +102,25 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--home {home}: {error.strerror}; pass another or set ANCRE_HOME") from error
-    with lock.hold(folder) as sign, Interrupt(folder) as interrupt:
+    with lock.hold(folder) as lease, Interrupt(folder) as interrupt:
         history = History(folder)
-        number = history.attempts + 1
-        sign(number)
         planned = plan(_with_earlier_seeds(study, folder))
         _check_same_comparison(planned, history, home)
-        attempt = Attempt(planned, history, number, home, interrupt)
+        attempt = Attempt(planned, history, lease, home, interrupt)
         try:
             return attempt.run(address)
         except KeyboardInterrupt:
             interrupt.leave()
             raise
+        except SystemExit:  # by `leave`, or by Ray's own handler while Ray starts
+            raise SystemExit(128 + signal.SIGTERM) from None
+        except Exception:
+            if not interrupt.why:
+                raise
+            if interrupt.signal:  # it went to Ray's processes, too
+                print(interrupt.why, file=sys.stderr, flush=True)
+                interrupt.leave()
+            raise interrupt.why from None  # Ray wraps what a signal raises
 
 
 def _with_earlier_seeds(study: Study, folder: Path) -> Study:
@@ -149,17 +159,18 @@ def _asked(plan: Plan, record: Record) -> bool:
 
 
 class Attempt:
-    """One driver's run of a study, while it holds the study's lock."""
+    """One driver's run of a study, while it holds the study's lease."""
 
-    def __init__(self, plan: Plan, history: History, number: int, home: Path, interrupt: Interrupt) -> None:
+    def __init__(self, plan: Plan, history: History, lease: Lease, home: Path, interrupt: Interrupt) -> None:
         self._plan, self._study = plan, plan.study
-        self._history, self._number = history, number
-        self._sweep = Sweep(plan, history, number)
+        self._history, self._lease = history, lease
+        self._sweep = Sweep(plan, history, lease.number)
         self._home, self._folder = home, home / "studies" / plan.study.name
         self._interrupt = interrupt
         self._began = time.monotonic()
         elsewhere = "" if home == default_home().absolute() else f" --home {home}"
         self._again = f"ancre resume {self._study.name}{elsewhere}"
+        self._sync = f"ancre sync {self._study.name}{elsewhere}"
 
     def run(self, address: str | None) -> Summary:
         done = self._sweep.done
@@ -169,7 +180,7 @@ class Attempt:
                 self._check(address)
             with UploadProcess(self._home, self._study.name) as uploader:
                 if self._sweep.left:
-                    self._train(address)
+                    self._train(address, uploader)
                 reason = uploader.finish(max(UPLOAD_SECONDS, (time.monotonic() - self._began) / 10))
         summary = Summary(
             study=self._study.name,
@@ -211,7 +222,7 @@ class Attempt:
                     f"{size(plan.room)}"
                 )
 
-    def _train(self, address: str | None) -> None:
+    def _train(self, address: str | None, uploader: UploadProcess) -> None:
         cluster.configure()
         with cluster.connected(address):
             from orchestrator.sweep.engine import Context, run
@@ -220,9 +231,8 @@ class Attempt:
             memory = 0 if self._study.resources.gpus else self._plan.memory
             concurrent = cluster.concurrency(self._plan.resources, cluster.nodes(), memory)
             self._write_study()
-            ledger = Ledger(self._folder)
-            driver = str(lock.Owner.me(self._number))
-            ledger.write(ATTEMPT, attempt=self._number, driver=driver, study=self._tags())
+            ledger = Ledger(self._folder, self._lease)
+            ledger.write(ATTEMPT, driver=str(self._lease.owner), study=self._tags())
             self._sweep.open(ledger)
             progress = (LiveProgress if sys.stderr.isatty() else Progress)(self._sweep, self._folder)
             most = "at most " if self._sweep.study.scheduler.races else ""
@@ -233,13 +243,20 @@ class Attempt:
 
             def asked_to_stop() -> bool:
                 progress.tick()
+                uploader.keep()
+                self._sweep.check()
                 return self._interrupt.asked(progress.say)
+
+            def gone(what: str) -> None:
+                self._interrupt.lost(RayLost(f"{self._study.name}: {what}; go on with: {self._again}"))
 
             self._interrupt.orderly = True
             try:
-                with progress:
+                with progress, pulse.watched(pulse.HERE if address is None else pulse.CLUSTER, gone):
                     run(Context(self._sweep, self._home, self._folder, asked_to_stop), concurrent)
             except Exception as error:
+                if isinstance(self._sweep.fault, LeaseError):
+                    raise InputError(f"{self._folder}: {self._sweep.fault}") from error
                 if self._sweep.fault:  # a full disk, most often
                     raise InputError(f"{self._folder}: {self._sweep.fault}; mend it, then: {self._again}") from error
                 raise
@@ -291,7 +308,7 @@ class Attempt:
         if summary.unsent:
             place = redacted(uri_of(self._home))
             why = f" ({redacted(reason)})" if reason else ""
-            lines.append(f"tracking: {summary.unsent} runs were not sent to {place}{why}; send them with: {again}")
+            lines.append(f"tracking: {summary.unsent} runs were not sent to {place}{why}; send them with: {self._sync}")
         print("\n".join(lines), file=sys.stderr, flush=True)
         for line in lines:
             log.note(self._folder, line)

@@ -132,6 +132,11 @@ class Supply:
         self._out.add(record.id)
         return record
 
+    def again(self, record: Record) -> None:
+        """Give a trial that came back once more, before all others."""
+        self._out.discard(record.id)
+        self._queue.appendleft(record)
+
     @property
     def left(self) -> int:
         """How many trials `next` will still give, or fewer where a sampler finds no more or first seeds are stopped."""
@@ -147,7 +152,7 @@ class Supply:
     @property
     def waits(self) -> bool:
         """Whether there may be more to run once what runs now has ended."""
-        return bool(self._out) and (self._races or self._study.scheduler.kind == "pbt")
+        return bool(self._out)
 
     def hold(self, record: Record) -> None:
         """Keep back a trial that came back, or did not start, until `release`."""

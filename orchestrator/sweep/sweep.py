@@ -14,8 +14,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.names import DIVERGED, FAILED, FINISHED, PAUSED, RUNNING, STOPPED
-from orchestrator.record import jsonl
-from orchestrator.record.ledger import ENDED, RUNG, WAIT, History, Ledger, Record, apply_exploits
+from orchestrator.record import jsonl, spool
+from orchestrator.record.ledger import (
+    ENDED,
+    FAILURE,
+    PREEMPTION,
+    RUNG,
+    WAIT,
+    History,
+    Ledger,
+    Record,
+    apply_exploits,
+)
 from orchestrator.study.plan import Plan
 from orchestrator.sweep.generations import Generations
 from orchestrator.sweep.supply import Supply
@@ -26,9 +36,10 @@ class Sweep:
 
     def __init__(self, plan: Plan, history: History, attempt: int) -> None:
         self.study = plan.study
+        self._trials = history.folder / "trials"
         self._records = history.trials
         self._supply = Supply(plan, history)
-        self._attempt = attempt
+        self.attempt = attempt
         self._halving = plan.study.scheduler.build(plan.study.mode)
         for cell in plan.cells:
             self._halving.add(cell.arm, cell.id)
@@ -46,9 +57,8 @@ class Sweep:
         """Write down what is planned. From here on the ledger follows every event."""
         self._ledger = ledger
         self._deadline = time.monotonic() + 3600 * (self.study.budget.hours or math.inf)
-        self.pause_all("its driver was killed")
+        self._take_over()
         self._write(self._supply.new())
-        self._trials = ledger.folder / "trials"
         for generation in self._generations.unfinished():
             self._generations.carry_out(generation, self._trials)
         self._compare()
@@ -105,7 +115,7 @@ class Sweep:
         return self._supply.waits and time.monotonic() <= self._deadline
 
     def started(self, record: Record) -> None:
-        self._note(RUNNING, record, attempt=self._attempt)
+        self._note(RUNNING, record, attempt=self.attempt)
 
     def heard(self, record: Record, step: int, metrics: Mapping[str, float]) -> None:
         """Progress: not written down, for the spool has it."""
@@ -153,6 +163,15 @@ class Sweep:
             for record in members:
                 self._supply.release(record)
 
+    def fell(self, record: Record, cause: str, fault: str) -> None:
+        """A trial's process ended before the trial did: it is tried again, while its budget of such faults lasts."""
+        budget = {FAILURE: self.study.budget.failures, PREEMPTION: self.study.budget.preemptions}
+        if record.faults[fault] < budget[fault]:
+            self._note(PAUSED, record, cause=f"{cause}; tried again", fault=fault)
+            self._supply.again(record)
+        else:
+            self.failed(record, cause)
+
     def failed(self, record: Record, cause: str) -> None:
         self._note(FAILED, record, cause=cause)
         self._supply.gave_up(record)
@@ -176,6 +195,21 @@ class Sweep:
             self._write(new)
             for event in new:
                 self._halving.add(event["arm"], event["cell"])
+
+    def _take_over(self) -> None:
+        """Trials that ran when their driver was killed: nobody wrote down when they ended."""
+        for record in self._records.values():
+            if record.state == RUNNING:
+                until = spool.last_written(self._trials / record.id)
+                self._note(PAUSED, record, cause="its driver was killed", until=until)
+
+    def check(self) -> None:
+        """Raise OSError where another driver has taken the study over."""
+        try:
+            self._ledger.check()
+        except OSError as fault:
+            self.fault = fault
+            raise
 
     def _write_rungs(self) -> None:
         if events := self._halving.events():

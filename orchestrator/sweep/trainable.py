@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +34,10 @@ from orchestrator import kinds
 from orchestrator.errors import Diverged, one_line
 from orchestrator.record import environment, jsonl, log, spool
 from orchestrator.record.spool import ERROR_FILE, ROWS_FILE
+from orchestrator.record.turn import Superseded, Turn
 from orchestrator.study.merge import set_axes
+from orchestrator.sweep import silence
+from orchestrator.sweep.silence import Silence
 from orchestrator.workloads.base import Place, Row, TrialSpec
 
 REPORT_EVERY = 1.0  # seconds
@@ -63,6 +66,9 @@ class Job:
     workers: int
     min_workers: int  # with which it goes on where machines are lost; 0: all
     commit: str
+    attempt: int  # at the study
+    silence: float  # seconds without a row after which the trial is given up
+    turn: str = ""  # of this start; its process takes it
     pause_at: int = 0  # the step after which it is to end and wait for its population; 0: none
     changes: list[dict[str, Any]] = field(default_factory=list)  # of its values on the way, as in the ledger
 
@@ -89,28 +95,36 @@ class Job:
 
     @property
     def place(self) -> Place:
-        return Place(Path(self.folder), Path(self.cache), self.cpus, self.gpus)
+        folder = Path(self.folder)
+        return Place(folder, Path(self.cache), self.cpus, self.gpus, Turn(folder, self.turn).check)
 
 
 def run_trial(config: dict[str, Any]) -> None:
     """The one function that Tune runs."""
     from ray import tune
 
-    job = Job(**json.loads(config["job"]))
-    folder = Path(job.folder)
+    sent = Job(**json.loads(config["job"]))
+    folder = Path(sent.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ERROR_FILE).unlink(missing_ok=True)
+    job = replace(sent, turn=Turn.take(folder, sent.attempt))
+    silence.clear(folder)
     jsonl.replace(folder / SPEC_FILE, json.dumps(job.spec).encode())
     if job.changes:
         jsonl.replace(folder / CHANGES_FILE, json.dumps(job.changes, indent=1).encode())
     try:
         with log.caught(folder / log.TRIAL_FILE):
             report = _run_spread(job) if job.workers > 1 else _run_here(job)
+    except (Superseded, Lost):
+        raise
     except Exception as error:
         if not (folder / ERROR_FILE).exists():  # a worker may have said it better
             _tell(folder, error)
         raise
     tune.report(report | {"done": True})
+
+
+class Lost(Exception):  # noqa: N818 - no fault in the trial
+    """A worker's process, or its machine, is gone."""
 
 
 def _tell(folder: Path, error: Exception) -> None:
@@ -135,6 +149,7 @@ class Run:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._folder = Path(job.folder)
+        self._turn = Turn(self._folder, job.turn)
         self._trial = job.trial
         self._rungs = list(job.rungs)
         self._before = spool.rows(self._folder)  # of an earlier start
@@ -148,10 +163,13 @@ class Run:
         """The trial's rows, each on disk before it is yielded. Ends early where the trial diverges."""
         use_threads(self._job.cpus)
         written, depths = spool.Spool(self._folder / ROWS_FILE), spool.Spool(self._folder / DEPTHS_FILE)
+        watch = _watch(self._job, self._turn)
         first = True
         try:
             rows = self._job.rows()
             for row in rows:
+                watch.heard()
+                self._turn.check()
                 if row.step <= self._job.since:
                     continue
                 if first:
@@ -177,6 +195,7 @@ class Run:
             self._step = diverged.step
             self._outcome = {OUTCOME: DIVERGED, CAUSE: str(diverged)}
         finally:
+            watch.close()
             written.close()
             depths.close()
             self._write_topology()
@@ -196,6 +215,7 @@ class Run:
 
     def _write_topology(self) -> None:
         if self._topology is not None:
+            self._turn.check()
             jsonl.replace(self._folder / TOPOLOGY_FILE, snapshot.dump(self._topology))
             self._topology = None
 
@@ -216,6 +236,10 @@ class Run:
 
     def last_report(self) -> dict[str, Any]:
         return {STEP: self._step, METRICS: dict(self._metrics), **self._outcome}
+
+
+def _watch(job: Job, turn: Turn, worker: int = 0) -> Silence:
+    return Silence(Path(job.folder) / silence.stacks_file(turn.number, worker), job.silence)
 
 
 def _plain(value: float) -> float | None:
@@ -242,6 +266,8 @@ def use_threads(count: int) -> None:
 def _run_spread(job: Job) -> dict[str, Any]:
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2._internal.exceptions import RayTrainError
+    from ray.train.v2.api.exceptions import WorkerGroupError
     from ray.tune.integration.ray_train import TuneReportCallback
 
     storage = Path(job.folder) / TRAIN_FOLDER
@@ -267,6 +293,11 @@ def _run_spread(job: Job) -> dict[str, Any]:
     )
     try:
         report: dict[str, Any] = trainer.fit().return_value
+    except WorkerGroupError as error:
+        if any(isinstance(fault, RayTrainError) for fault in error.worker_failures.values()):
+            (Path(job.folder) / ERROR_FILE).unlink(missing_ok=True)  # what those say that waited for the lost one
+            raise Lost from error
+        raise
     finally:
         shutil.rmtree(storage, ignore_errors=True)
     return report
@@ -280,7 +311,9 @@ def _train(config: dict[str, Any]) -> dict[str, Any]:
     rank = ray.train.get_context().get_world_rank()
     try:
         with log.caught(Path(job.folder) / log.WORKER_FILE.format(rank)):
-            return _follow(job) if rank > 0 else _lead(job)
+            return _follow(job, rank) if rank else _lead(job)
+    except Superseded:
+        raise
     except Exception as error:
         _tell(Path(job.folder), error)
         raise
@@ -293,11 +326,13 @@ def _lead(job: Job) -> dict[str, Any]:
     return run.last_report()
 
 
-def _follow(job: Job) -> dict[str, Any]:
+def _follow(job: Job, rank: int) -> dict[str, Any]:
     use_threads(job.cpus)
+    watch = _watch(job, Turn(Path(job.folder), job.turn), rank)
     try:
         rows = job.rows()
         for row in rows:
+            watch.heard()
             if row.step > job.since:
                 check_finite(row, job.metric)
                 _report(None)
@@ -306,6 +341,8 @@ def _follow(job: Job) -> dict[str, Any]:
                     break
     except Diverged:
         pass
+    finally:
+        watch.close()
     return {}
 
 

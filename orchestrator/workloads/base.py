@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
@@ -46,6 +46,10 @@ class Estimate:
     memory_parts: Mapping[str, int] = field(default_factory=dict)  # of `memory`, by names.MEMORY, where that is known
 
 
+def _nobody_else() -> None:
+    """Outside a sweep a trial has one process."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a trial runs: its own folder, the cache shared by all, and its share of the machine."""
@@ -54,6 +58,7 @@ class Place:
     cache: Path  # tokenizers and token arrays, by content hash
     threads: int = 1  # CPU threads of one worker
     gpus: float = 0.0  # share of one worker
+    check: Callable[[], None] = _nobody_else  # before a checkpoint is written; raises where another process took over
 
 
 class TrialSpec(FrozenSpec):

@@ -157,4 +157,5 @@ class Spec(TrialSpec):
             self.env, self.model, Topologies(*self.topologies), self.agent, self.train, self.seed, place.threads
         )
         with connected(None):
-            yield from rows(plan, Checkpoints(place.folder / "checkpoints", self.model_dump(mode="json")), place.gpus)
+            checkpoints = Checkpoints(place.folder / "checkpoints", self.model_dump(mode="json"), place.check)
+            yield from rows(plan, checkpoints, place.gpus)

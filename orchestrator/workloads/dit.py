@@ -155,7 +155,7 @@ class Spec(TrialSpec):
             Batches(stream, train.batch, train.label_dropout, workers.rank, workers.count),
             ready.split.held_out,
             Judge(self.evaluate, schedule, ready.features, ready.real, decode, workers, mixed=mixed),
-            Checkpoints(place.folder / "checkpoints", self.model_dump(mode="json")),
+            Checkpoints(place.folder / "checkpoints", self.model_dump(mode="json"), place.check),
             ready.key,
             self.model.flops_per_image(),
             self.estimate().memory_parts,

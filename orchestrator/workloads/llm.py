@@ -139,7 +139,11 @@ class Spec(TrialSpec):
             Pass(split.held_out, self.text.sequence, self.text.packing),
             spread.network.topologies(),
             workers,
-            Checkpoints(place.folder / "checkpoints", {"trial": self.model_dump(mode="json"), "text": split.key}),
+            Checkpoints(
+                place.folder / "checkpoints",
+                {"trial": self.model_dump(mode="json"), "text": split.key},
+                place.check,
+            ),
             self.model.flops_per_token(self.text.sequence),
             self.estimate_on(workers.count).memory_parts,
         )

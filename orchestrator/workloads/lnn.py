@@ -97,7 +97,7 @@ class Spec(TrialSpec):
         train = self.train
         network = LinearNetwork(self.model, self.topology, self.seed)
         optimizer = self.optim.build(network)
-        checkpoints = Checkpoints(place.folder / "checkpoints", self.model_dump(mode="json"))
+        checkpoints = Checkpoints(place.folder / "checkpoints", self.model_dump(mode="json"), place.check)
         start = checkpoints.newest() or 0
         if start:
             state = checkpoints.load(start)

@@ -1,4 +1,5 @@
-"""MLflow's own tracking server, in front of which some answers get lost: `flaky_server.py FOLDER` prints its port.
+"""MLflow's own tracking server, in front of which some answers get lost: `flaky_server.py FOLDER [PORT]` prints
+its port.
 
 Of the requests that write, every third is carried out and answered 500, as when a proxy gives up waiting; every fifth
 is answered 500 and not carried out.
@@ -35,7 +36,7 @@ class Flaky:
         return [b"lost"]
 
 
-def main(folder: str) -> None:
+def main(folder: str, port: str = "0") -> None:
     store = os.environ["_MLFLOW_SERVER_FILE_STORE"] = f"sqlite:///{folder}/server.db"
     os.environ["_MLFLOW_SERVER_ARTIFACT_ROOT"] = f"file://{folder}/artifacts"
     from mlflow.server import app
@@ -43,10 +44,10 @@ def main(folder: str) -> None:
     from werkzeug.serving import make_server
 
     MlflowClient(store).search_experiments()  # makes the tables
-    server = make_server("127.0.0.1", 0, Flaky(app))
+    server = make_server("127.0.0.1", int(port), Flaky(app))
     print(server.server_port, flush=True)
     server.serve_forever()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ class TrainSpec(FrozenSpec):
     fail_at: int | None = None  # step, at every try
     fail_once_at: int | None = None
     kill_once_at: int | None = None  # its own process
+    hang_once_at: int | None = None  # one of its processes, for ever
+    linger_at: int | None = None  # step of which saving and evaluating take some seconds each
 
 
 class Spec(TrialSpec):
@@ -59,19 +62,28 @@ class Spec(TrialSpec):
         for step in range(first, self.train.steps + 1):
             time.sleep(self.train.sleep)
             self._go_wrong(step, place.folder)
+            self._linger(step, place.folder, "saves")
             if step % self.train.checkpoint_every == 0:
                 kept.parent.mkdir(exist_ok=True)
                 partial = kept.with_suffix(f".{os.getpid()}")
                 partial.write_text(str(step))
                 partial.replace(kept)
+            self._linger(step, place.folder, "evaluates")
             loss = math.nan if step == self.train.diverge_at else self.loss(step)
             yield Row(step, {"train/loss": loss, "twice": 2.0 * step})
 
     def _go_wrong(self, step: int, folder: Path) -> None:
         if step == self.train.fail_at or (step == self.train.fail_once_at and _first(folder, "failed")):
             raise RuntimeError(f"told to fail at step {step}")
+        if step == self.train.hang_once_at and _first(folder, "hung"):
+            threading.Event().wait()
         if step == self.train.kill_once_at and _first(folder, "killed"):
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def _linger(self, step: int, folder: Path, doing: str) -> None:
+        if step == self.train.linger_at:
+            (folder / doing).touch()
+            time.sleep(1)
 
 
 def _first(folder: Path, what: str) -> bool:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,19 @@ def table(path: Path, **columns: list) -> None:
 
 def read(path: Path, **fields) -> list[str]:
     return list(Files(path=str(path), **fields).documents())
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("where", ["itself", "inside", "device"])
+def test_what_would_keep_a_reader_waiting_is_refused(tmp_path, where):
+    path = tmp_path / "text.jsonl"
+    os.mkfifo(path)
+    given = {"itself": path, "inside": tmp_path, "device": Path("/dev/null")}[where]
+    said = (
+        "nothing to read" if where == "inside" else "should be a file or a folder; it is a pipe, a socket or a device"
+    )
+    with pytest.raises(InputError, match=said):
+        read(given)
 
 
 def test_the_python_reference_is_prose_about_python():

@@ -17,6 +17,7 @@ import yaml
 
 from orchestrator.launch.launch import SYSTEMS
 from orchestrator.packages import PACKAGES
+from orchestrator.record import lock
 from orchestrator.study.spec import Study
 from tests.orchestrator.launch.conftest import NAME, ODD
 
@@ -234,7 +235,7 @@ def test_a_job_on_this_machine_runs_to_its_end(home, launch, study_file, tmp_pat
     os.waitpid(int(re.search(r"process (\d+)", said)[1]), 0)
     assert "4 finished; 4 ran now" in (job_of(said) / "output.log").read_text()
     study = home / "studies" / NAME
-    assert "4 finished; 4 ran now" in (study / "driver.log").read_text() and not (study / "lock").read_text()
+    assert "4 finished; 4 ran now" in (study / "driver.log").read_text() and lock.owner(study) is None
 
 
 def test_a_job_on_this_machine_that_cannot_start_says_why(home, launch, tmp_path):

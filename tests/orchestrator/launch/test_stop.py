@@ -12,7 +12,7 @@ import pytest
 
 from analysis.names import PAUSED, RUNNING
 from orchestrator.cli import main
-from orchestrator.record import lock, stop_request
+from orchestrator.record import stop_request
 from orchestrator.record.ledger import History, Ledger
 from orchestrator.sweep.interrupt import Interrupt
 from tests.orchestrator.launch.conftest import NAME, write_study
@@ -22,8 +22,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from orchestrator.record import lock
-with lock.hold(Path(sys.argv[1])) as sign:
-    sign(1)
+with lock.hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -39,7 +38,6 @@ def planned(home, *events):
     """A study of one trial, with more events in its ledger."""
     folder = home / "studies" / NAME
     folder.mkdir(parents=True)
-    (folder / lock.LOCK_FILE).touch()
     ledger = Ledger(folder)
     about = {"trial": "t1", "cell": "c", "arm": "a", "axes": {}, "seed": 0, "steps": 9, "spec": {"workload": "w"}}
     ledger.write_all([{"event": "planned", **about}, *({"trial": "t1", **event} for event in events)])
@@ -120,5 +118,5 @@ def test_no_dead_driver_is_claimed_alive(home, capsys):
     assert (row["running"], row["left"], row["driver"]) == (0, 1, None)
     main(["status", NAME, "--home", str(home), "--format", "json"])
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["state"], row["cause"]) == (PAUSED, "its driver was lost")
+    assert (row["state"], row["cause"]) == (PAUSED, "its driver was killed")
     assert "1 are paused" in stop(home, capsys)

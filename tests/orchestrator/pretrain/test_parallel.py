@@ -59,6 +59,18 @@ def test_a_checkpoint_serves_any_number_of_workers(sharding, trial, run, spread)
     equal(one, alone[1:])
 
 
+def test_a_missing_rank_leaves_the_checkpoint_before_it(trial, run, spread, tmp_path):
+    spec = trial(train=STEPS | {"sharding": "fsdp"})
+    both, _ = spread(spec, "torn", 2)
+    newest = tmp_path / "torn" / "checkpoints" / "step-00000008"
+    parts = sorted(newest.glob("*.distcp"))
+    assert len(parts) == 2
+    parts[1].unlink()
+    again = told(run(spec, "torn"))
+    assert [row[0] for row in again] == [4, 6, 8]
+    equal(again, both[1:])
+
+
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
 def test_every_way_of_training_is_the_same_on_two_workers(sharding, trial, run, spread):
     """With blocks computed again in backward, values of the first block in all, and looks into each depth."""

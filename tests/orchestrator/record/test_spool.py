@@ -4,7 +4,7 @@ import math
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.record import spool
+from orchestrator.record import jsonl, spool
 
 
 def write(folder, *steps, loss=1.0):
@@ -37,7 +37,18 @@ def test_a_trial_that_goes_on_keeps_every_row(tmp_path):
     tail.read()
     write(tmp_path, 20)
     assert steps(tmp_path) == [0, 10, 20]
-    assert [row["step"] for row in tail.read()] == [20]
+    assert [row["step"] for row in tail.read()] == [0, 10, 20]
+
+
+def test_a_process_that_was_given_up_writes_nothing_more(tmp_path):
+    old = spool.Spool(tmp_path / spool.ROWS_FILE)
+    old.append(1, spool.row(0.0, {"train/loss": 1.0}))
+    old.append(2, spool.row(0.0, {"train/loss": 1.0}))
+    write(tmp_path, 2, 3)
+    with pytest.raises(jsonl.ReplacedError):
+        old.append(3, spool.row(0.0, {"train/loss": 1.0}))
+    old.close()
+    assert steps(tmp_path) == [1, 2, 3]
 
 
 def test_a_torn_last_row_is_dropped(tmp_path):

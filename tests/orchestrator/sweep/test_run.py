@@ -274,7 +274,7 @@ def test_a_dead_tracking_server_stops_nothing_and_gets_everything_later(home, mo
     assert (done.trials, done.unsent, done.exit_code) == ({"finished": 6}, 6, 0)
     said = capfd.readouterr().err
     assert "6 runs were not sent to http://***@127.0.0.1" in said and "Connection refused" in said
-    assert "ancre resume dead" in said and "secret" not in said
+    assert "ancre sync dead" in said and "secret" not in said
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     later = resume("dead", home)
     assert (later.ran, later.unsent) == (0, 0)
@@ -295,11 +295,19 @@ def test_two_starts_at_once_are_refused(home):
     assert ended_once(home, "two")
 
 
+def test_a_metric_that_never_comes_costs_no_trial_and_is_named(home, capsys):
+    halving = {"kind": "asha", "grace": 2, "factor": 2}  # has nothing to decide on
+    done = start(study("absent", metric="val/loss", seeds=[0], scheduler=halving), home)
+    assert done.trials == {"finished": 3}
+    assert cli.main(["query", "best", "absent", "--home", str(home)]) == 2
+    assert "'val/loss'" in capsys.readouterr().err
+
+
 def test_what_the_cluster_can_never_give_is_refused_before_anything_starts(home):
     for resources in ({"cpus": 3}, {"workers": 3}, {"gpus": 1}):
         with pytest.raises(InputError, match="resources: a trial takes"):
             start(study("large", resources=resources), home)
-    assert not (home / "studies" / "large" / LEDGER_FILE).exists()
+    assert not (home / "studies" / "large").exists()
 
 
 def test_a_study_file_that_was_renamed_is_refused(home):

@@ -1,12 +1,14 @@
 """The decisions of a sweep, driven by hand: no Ray, no MLflow."""
 
 import math
+import os
 import signal
+import time
 
 import pytest
 
 from analysis import names
-from orchestrator.record.ledger import History, Ledger
+from orchestrator.record.ledger import FAILURE, PREEMPTION, History, Ledger
 from orchestrator.study.plan import plan
 from orchestrator.study.spec import Study
 from orchestrator.sweep.progress import Progress, duration
@@ -118,6 +120,45 @@ def test_a_diverged_trial_stops_its_cell(attempt):
     sweep.heard(first, 1, {"train/loss": math.nan})
     sweep.diverged(first, "train/loss is not finite at step 1")
     assert not sweep.goes_on(second, 2, 0.1)
+
+
+def test_each_kind_of_fault_has_a_budget_that_a_restart_knows(attempt):
+    limits = study(seeds=[0], axes={}, budget={"failures": 1, "preemptions": 2})
+    sweep = attempt(limits)
+    for fault in (PREEMPTION, FAILURE, PREEMPTION):
+        record = sweep.next()
+        sweep.started(record)
+        assert sweep.waits
+        sweep.fell(record, "gone", fault)
+        assert (record.state, record.cause, sweep.left) == (names.PAUSED, "gone; tried again", 1)
+
+    sweep = attempt(limits)  # its driver was killed
+    record = sweep.next()
+    assert record.faults == {PREEMPTION: 2, FAILURE: 1}
+    sweep.started(record)
+    sweep.fell(record, "gone", PREEMPTION)
+    assert (record.state, sweep.left, sweep.waits, sweep.unlucky) == (names.FAILED, 0, False, [record])
+    assert not attempt(limits).next().faults  # who asks for a failed trial again means it
+
+
+def test_the_time_between_two_starts_does_not_count(attempt, tmp_path, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    sweep = attempt(study(seeds=[0], axes={}))
+    record = sweep.next()
+    sweep.started(record)
+    rows = tmp_path / "trials" / record.id / "rows.jsonl"
+    rows.parent.mkdir(parents=True)
+    rows.touch()
+    os.utime(rows, (1010, 1010))  # and then its driver is killed
+    clock[0] = 5000.0
+    sweep = attempt(study(seeds=[0], axes={}))
+    record = sweep.next()
+    assert record.seconds == 10
+    sweep.started(record)
+    clock[0] = 5007.0
+    sweep.finished(record)
+    assert History(tmp_path).trials[record.id].seconds == 17
 
 
 def test_a_spent_budget_starts_no_more(attempt):

@@ -1,11 +1,15 @@
 """A trial in its own process, without Ray: what it leaves on disk and what it has to say."""
 
 import json
+import math
 
 import pytest
 
+from orchestrator.errors import Diverged
 from orchestrator.record import spool
-from orchestrator.sweep.trainable import CAUSE, METRICS, OUTCOME, STEP, VALUE, Job, Run
+from orchestrator.record.turn import Turn
+from orchestrator.sweep.trainable import CAUSE, METRICS, OUTCOME, STEP, VALUE, Job, Run, check_finite
+from orchestrator.workloads.base import Row
 from tests.orchestrator.sweep_workload import Spec
 
 
@@ -24,6 +28,9 @@ def job(tmp_path):
             workers=1,
             min_workers=0,
             commit="abc",
+            attempt=1,
+            silence=60.0,
+            turn=Turn.take(tmp_path, 1),
         )
 
     return make
@@ -79,6 +86,14 @@ def test_a_resumed_trial_keeps_what_only_early_rows_had(job, tmp_path):
     list(run.rows())
     assert run.last_report()[METRICS].keys() == {"train/loss", "early", "twice"}  # step 3 was computed again
     assert [row["step"] for row in spool.rows(tmp_path)] == [1, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["train/loss", "val/loss"])
+def test_neither_the_loss_nor_what_ranks_may_be_other_than_finite(name, value):
+    check_finite(Row(3, {"train/loss": 1.0, "other": value}), "val/loss")  # and a metric that is not there is no fault
+    with pytest.raises(Diverged, match=f"{name} is not finite at step 3"):
+        check_finite(Row(3, {"train/loss": 1.0} | {name: value}), "val/loss")
 
 
 def test_a_value_that_is_not_finite_ends_the_trial(job, tmp_path):
