@@ -171,7 +171,7 @@ def svg(figure: Figure, key: str) -> str:
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)  # report.css has the style's one rule
     text = re.sub(r' xmlns(:\w+)?="[^"]*"|xlink:(?=href)', "", text)
     text = re.sub(r'<svg width="[^"]*" height="[^"]*"', "<svg", text, count=1)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{key}-", text)

@@ -16,6 +16,7 @@ from analysis.store import default_home
 from orchestrator.errors import InputError
 from orchestrator.packages import check_one_place
 from orchestrator.prepare.arguments import prepare_arguments
+from orchestrator.serve.arguments import serve_arguments, ui_arguments
 from orchestrator.tables import FORMATS, print_rows
 
 if TYPE_CHECKING:
@@ -107,6 +108,18 @@ def report(arguments: argparse.Namespace) -> int:
     print(*(textwrap.fill(said, 80) for said in written.verdicts), sep="\n", file=sys.stderr)
     print(written.path)
     return 0
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    from orchestrator.serve.command import serve
+
+    return serve(arguments)
+
+
+def ui(arguments: argparse.Namespace) -> int:
+    from orchestrator.serve.mlflow_ui import ui
+
+    return ui(arguments)
 
 
 def play(arguments: argparse.Namespace) -> int:
@@ -218,6 +231,12 @@ def build_parser() -> Parser:
     one.add_argument("study", metavar="STUDY", nargs="+", help="names of studies")
     one.add_argument("--out", type=Path, help="the file (default: HOME/reports/NAMES.html)")
     _homed(one)
+
+    one = add("serve", serve, "follow the studies of a home in a browser, while they run")
+    serve_arguments(_homed(one))
+
+    one = add("ui", ui, "start MLflow's own pages on this home's runs")
+    ui_arguments(_homed(one))
 
     one = add("play", play, "write a file that shows one evaluation episode of a trial of contrastive RL")
     one.add_argument("run_id", metavar="RUN", help="a trial, or its MLflow run; the start of its id is enough")

@@ -35,7 +35,7 @@ FIELDS: Mapping[str, jsonl.Fields] = {
     **dict.fromkeys(STATES, CHANGED),
     PLANNED: {"trial": str, "cell": str, "arm": str, "axes": dict, "seed": int, "steps": int, "spec": dict},
     RUNNING: {**CHANGED, "attempt": int},
-    ATTEMPT: {"attempt": int, "study": dict},
+    ATTEMPT: {"attempt": int, "study": dict, "time": NUMBER},
     RUNG: {"arm": str, "cell": str, "seed": int, "rung": NUMBER, "value": (*NUMBER, str), "decision": str},
 }
 OPTIONAL: jsonl.Fields = {"step": int, "metrics": dict, "cause": str}
@@ -88,6 +88,8 @@ class History:
         self.rungs: list[dict[str, Any]] = []  # events of search_spaces.schedulers, in their order
         self.attempts = 0
         self.study: dict[str, str] = {}  # what the study's own run is tagged with
+        self.began = 0.0  # the last attempt, in seconds since the epoch
+        self.before = 0  # steps that were done by then
         self.update()
 
     def update(self) -> list[str]:
@@ -109,6 +111,8 @@ class History:
             self.trials.setdefault(event["trial"], Record.of(event))
         elif name == ATTEMPT:
             self.attempts, self.study = event["attempt"], event["study"]
+            self.began = event["time"]
+            self.before = sum(record.step for record in self.trials.values())
         elif name == RUNG:
             float(event["value"])
             self.rungs.append(event)
