@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-SHARE = 0.05  # of the time, at most, goes into one such thing
+SHARE = 0.05  # of a core, at most, goes into one such thing
 
 Result = TypeVar("Result")
 
@@ -39,10 +39,10 @@ class Aside(Generic[Result]):
         return self.last
 
     def _run(self) -> None:
-        began = time.monotonic()
+        began = time.thread_time()
         try:
             self.last = self._work()
         except Exception:  # our bug; the page goes on with what it has
             traceback.print_exc(file=sys.stderr)
-        took = time.monotonic() - began
+        took = time.thread_time() - began
         self._due = time.monotonic() + max(self._every, took / SHARE)

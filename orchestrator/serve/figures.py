@@ -34,15 +34,12 @@ def figures(store: Store, study: str, home: str | None) -> dict[str, Html]:
         return {}
     if facts.measures:
         return {}
-    best = {"learning": learning(facts), "topology": topology(facts)}
-    return {"now": _now(store, facts), **{part: _titled(TITLES[part], drawn) for part, drawn in best.items()}}
-
-
-TITLES = {"learning": "Learning curves of the best", "topology": "Learned topologies of the best"}
-
-
-def _titled(title: str, drawn: Html) -> Html:
-    return join(element("h2", title), drawn)
+    found = {"now": _now(store, facts)}
+    if facts.curves:
+        found["learning"] = join(element("h2", "Learning curves of the best"), learning(facts))
+    if facts.topologies:
+        found["topology"] = join(element("h2", "Learned topologies of the best"), topology(facts))
+    return found
 
 
 def _now(store: Store, facts: Facts) -> Html:

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ class Site:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._pools = Pools()
+        self._pools.draw.submit(import_module, "matplotlib.backends.backend_svg")  # takes a second, once
         self._watched: dict[str, Watched] = {}
         self._one = threading.Lock()  # thread at a time
 
