@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis import names
+from analysis.edges import Edge, edges
 from analysis.intervals import Summary, summarize
 from analysis.store import QueryError, Run, Store, Study, near
 from analysis.tasks import setting
@@ -67,16 +68,6 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Edge:
-    """A best learning rate at the end of its bracket: the optimum may lie beyond, so try `suggested`."""
-
-    axis: str
-    value: float
-    side: str  # lowest or highest
-    suggested: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Arm:
     """One side of a comparison: how much tuning it was given, and what came out."""
 
@@ -86,7 +77,7 @@ class Arm:
     runs: int
     brackets: Mapping[str, Any]  # axis -> its values
     best: Cell | None  # None where no run has a value
-    edge: Edge | None
+    edges: tuple[Edge, ...]
 
     def row(self) -> dict[str, Any]:
         best = self.best.row() if self.best else {}
@@ -96,7 +87,7 @@ class Arm:
             "configurations": self.configurations,
             "runs": self.runs,
             **{key: best.get(key) for key in ("cell", "status", "n", "mean", "sd", "low", "high")},
-            "edge": asdict(self.edge) if self.edge else None,
+            "edges": [asdict(edge) for edge in self.edges],
             "brackets": dict(self.brackets),
         }
 
@@ -155,7 +146,7 @@ def _cell(store: Store, study: Study, group: Sequence[Run], metric: str) -> Cell
     absent = sorted(set(study.seeds) - {run.seed for run in group})
     if absent:
         trouble.append(f"not started: {_seeds(absent)}")
-    if any(_diverged(run, metric) for run in group):
+    if any(diverged(run, metric) for run in group):
         status = DIVERGED
     elif any(run.state == names.FAILED for run in group):
         status = FAILED
@@ -185,10 +176,10 @@ def _values(group: Sequence[Run], metric: str, state: str) -> dict[int, float]:
     return {seed: value for seed, value in last.items() if math.isfinite(value)}
 
 
-def _diverged(run: Run, metric: str) -> bool:
+def diverged(run: Run, metric: str | None) -> bool:
     """Also a run that ended well in name, with a last value that is not finite."""
     ended = run.state in (names.FINISHED, names.STOPPED)
-    return run.state == names.DIVERGED or (ended and metric in run.metrics and not math.isfinite(run.metrics[metric]))
+    return run.state == names.DIVERGED or (ended and not math.isfinite(run.metrics.get(metric or "", 0.0)))
 
 
 def _trouble(run: Run, metric: str) -> str:
@@ -225,7 +216,7 @@ def compare(study: Study, ranked: Sequence[Cell]) -> list[Arm]:
                 runs=sum(len(cell.runs) for cell in group),
                 brackets=brackets,
                 best=first,
-                edge=edge(first, brackets) if first else None,
+                edges=edges(first.axes, brackets) if first else (),
             )
         )
     return found
@@ -239,24 +230,6 @@ def _seen(group: Sequence[Cell]) -> dict[str, list[Any]]:
             if value not in values[axis]:
                 values[axis].append(value)
     return {axis: sorted(seen, key=lambda value: (str(type(value)), value)) for axis, seen in values.items()}
-
-
-def edge(cell: Cell, brackets: Mapping[str, Any]) -> Edge | None:
-    """The learning rate of a cell, where it is the lowest or the highest of a list of at least two."""
-    for axis, bracket in brackets.items():
-        value = cell.axes.get(axis)
-        if axis.rpartition(".")[2] != "lr" or not isinstance(bracket, list) or len(bracket) < 2:
-            continue
-        rates = sorted(bracket)
-        if value == rates[0]:
-            return Edge(axis, value, "lowest", _geometric(value, rates[0] / rates[1])[::-1])
-        if value == rates[-1]:
-            return Edge(axis, value, "highest", _geometric(value, rates[-1] / rates[-2]))
-    return None
-
-
-def _geometric(start: float, factor: float) -> tuple[float, ...]:
-    return tuple(float(f"{start * factor**k:.3g}") for k in range(3))
 
 
 def is_baseline(cell: Cell) -> bool:

@@ -1,22 +1,29 @@
 """The questions a user asks of a study: its best configurations, all cells, runs, arms, curves and topologies.
 
-Each opens the store, asks, and gives records whose `row()` is ready for a table or JSON.
+Each opens the store, asks, and gives records whose `row()` is ready for a table or JSON. `Asked` is a study with its
+cells ranked, which all but the simplest begin with.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis import curves as learning
 from analysis.cells import Arm, Cell, compare, metric_of, rank
 from analysis.depths import looks
+from analysis.fields import Fields, Record, of_cell, of_run
 from analysis.store import QueryError, Run, Store, Study, near, open_store
 
 if TYPE_CHECKING:
     from analysis.topology import Agreement, Array, Mask, Profile
+
+
+Item = TypeVar("Item")
 
 
 class NoMatrixError(QueryError):
@@ -54,7 +61,13 @@ class Topology:
 
 
 def best(
-    study: str, metric: str | None = None, top: int = 5, mode: str | None = None, tracking_uri: str | None = None
+    study: str,
+    metric: str | None = None,
+    top: int = 5,
+    mode: str | None = None,
+    tracking_uri: str | None = None,
+    where: str | None = None,
+    home: Path | None = None,
 ) -> list[Cell]:
     """The `top` configurations of a study by the last value of a metric, mean over seeds.
 
@@ -64,41 +77,100 @@ def best(
         top: how many.
         mode: min or max; default: the study's, or the metric's own where that is another.
         tracking_uri: default: MLFLOW_TRACKING_URI, else the sqlite store of the home folder.
+        where: a condition on their fields, such as "depth >= 16 and topology.kind = 'ancre'"; default: all.
+        home: default: ANCRE_HOME, else ./ancre-home.
 
     Raises:
-        QueryError: no such store, study or metric, or no run with a finite value of it.
+        QueryError: no such store, study or metric, or no run with a finite value of it; a condition that is none.
     """
-    if top < 1:
-        raise QueryError(f"top {top}: ask for at least 1 configuration")
-    store = open_store(tracking_uri)
-    record = store.study(study)
-    metric = metric_of(record, metric)
-    ranked = rank(store, record, metric, mode)
-    if all(cell.summary.mean is None for cell in ranked):
-        counts = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in record.runs).items())
-        raise QueryError(f"study {study!r}: no finished run has a finite {metric} to rank by (runs: {counts})")
-    return ranked[:top]
+    return Asked.of(study, metric, mode, tracking_uri, where, home).best(top)
 
 
 def cells(
-    study: str, metric: str | None = None, mode: str | None = None, tracking_uri: str | None = None
+    study: str,
+    metric: str | None = None,
+    mode: str | None = None,
+    tracking_uri: str | None = None,
+    where: str | None = None,
+    home: Path | None = None,
 ) -> list[Cell]:
     """Every configuration with a recorded run, ranked as by `best`; also where none has a value."""
-    store = open_store(tracking_uri)
-    record = store.study(study)
-    return rank(store, record, metric_of(record, metric), mode)
+    return list(Asked.of(study, metric, mode, tracking_uri, where, home).ranked)
 
 
-def runs(study: str, tracking_uri: str | None = None) -> list[Run]:
+def runs(study: str, tracking_uri: str | None = None, where: str | None = None, home: Path | None = None) -> list[Run]:
     """Every trial that was recorded, in the order they started."""
-    return list(open_store(tracking_uri).study(study).runs)
+    store = open_store(tracking_uri, home)
+    return list(chosen_runs(store, store.study(study).runs, where))
+
+
+def chosen_runs(store: Store, runs: Sequence[Run], where: str | None) -> Sequence[Run]:
+    """Those of which a condition holds.
+
+    Raises:
+        QueryError: it is none, or speaks of what no run has.
+    """
+    return _where(runs, where, partial(of_run, store), "runs")
+
+
+def chosen_cells(ranked: Sequence[Cell], where: str | None) -> Sequence[Cell]:
+    """Those of which a condition holds; errors as of `chosen_runs`."""
+    return _where(ranked, where, of_cell, "cells")
+
+
+def _where(items: Sequence[Item], where: str | None, fields: Callable[[Item], Record], what: str) -> Sequence[Item]:
+    if where is None:
+        return items
+    records = [fields(item) for item in items]
+    holds = Fields(records, what).chosen(where)
+    return [item for item, record in zip(items, records, strict=True) if holds(record)]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What most questions begin with: a study and its cells, ranked by a metric."""
+
+    store: Store
+    study: Study
+    metric: str
+    ranked: Sequence[Cell]
+
+    @classmethod
+    def of(
+        cls,
+        study: str,
+        metric: str | None = None,
+        mode: str | None = None,
+        tracking_uri: str | None = None,
+        where: str | None = None,
+        home: Path | None = None,
+    ) -> Asked:
+        """The arguments are those of `best`."""
+        store = open_store(tracking_uri, home)
+        record = store.study(study)
+        metric = metric_of(record, metric)
+        return cls(store, record, metric, chosen_cells(rank(store, record, metric, mode), where))
+
+    def best(self, top: int) -> list[Cell]:
+        """The first cells.
+
+        Raises:
+            QueryError: none has a value.
+        """
+        if top < 1:
+            raise QueryError(f"top {top}: ask for at least 1 configuration")
+        if self.ranked and all(cell.summary.mean is None for cell in self.ranked):
+            states = Counter(run.state for cell in self.ranked for run in cell.runs)
+            counts = ", ".join(f"{count} {state}" for state, count in states.items())
+            what = f"no finished run has a finite {self.metric} to rank by (runs: {counts})"
+            raise QueryError(f"study {self.study.name!r}: {what}")
+        return list(self.ranked[:top])
 
 
 def arms(study: str, metric: str | None = None, mode: str | None = None, tracking_uri: str | None = None) -> list[Arm]:
     """What each arm of the comparison was given and what came out, in the study file's order."""
-    store = open_store(tracking_uri)
-    record = store.study(study)
-    return compare(record, rank(store, record, metric_of(record, metric), mode))
+    found = Asked.of(study, metric, mode, tracking_uri)
+    return compare(found.study, found.ranked)
 
 
 def curves(
@@ -107,18 +179,18 @@ def curves(
     metric: str | None = None,
     mode: str | None = None,
     tracking_uri: str | None = None,
+    where: str | None = None,
+    home: Path | None = None,
 ) -> list[dict[str, Any]]:
     """The mean learning curve of one cell, or of each arm's best: rows of arm, cell, step, n, mean, low, high.
 
     Raises:
         QueryError: no such cell.
     """
-    store = open_store(tracking_uri)
-    record = store.study(study)
-    metric = metric_of(record, metric)
+    asked = Asked.of(study, metric, mode, tracking_uri, where, home)
     found = []
-    for chosen in _chosen(record, rank(store, record, metric, mode), cell):
-        if curve := curve_of(store, record, chosen, metric):
+    for chosen in _chosen(asked, cell):
+        if curve := curve_of(asked.store, asked.study, chosen, asked.metric):
             columns = curve.steps, curve.mean, curve.low or curve.mean, curve.high or curve.mean
             found += [
                 {"arm": chosen.arm, "cell": chosen.cell, "step": step, "n": curve.seeds, "mean": mean}
@@ -128,13 +200,25 @@ def curves(
     return found
 
 
-def _chosen(record: Study, ranked: Sequence[Cell], cell: str | None) -> list[Cell]:
+def edges(asked: Asked) -> list[dict[str, Any]]:
+    """A row for each arm and axis whose best value lies at the end of what was tried."""
+    return [
+        {"arm": arm.arm, "cell": arm.best.cell, "axis": edge.axis, "value": edge.value, "side": edge.side}
+        | {"next": edge.line}
+        for arm in compare(asked.study, asked.ranked)
+        if arm.best
+        for edge in arm.edges
+    ]
+
+
+def _chosen(asked: Asked, cell: str | None) -> list[Cell]:
     """The cells whose name begins so, or each arm's best."""
     if cell is None:
-        return [arm.best for arm in compare(record, ranked) if arm.best]
-    chosen = [found for found in ranked if found.cell.startswith(cell)]
+        return [arm.best for arm in compare(asked.study, asked.ranked) if arm.best]
+    chosen = [found for found in asked.ranked if found.cell.startswith(cell)]
     if not chosen:
-        raise QueryError(f"study {record.name!r} has no cell {cell!r}{near(cell, [found.cell for found in ranked])}")
+        known = near(cell, [found.cell for found in asked.ranked])
+        raise QueryError(f"study {asked.study.name!r} has no cell {cell!r}{known}")
     return chosen
 
 
@@ -144,18 +228,19 @@ def depths(
     metric: str | None = None,
     mode: str | None = None,
     tracking_uri: str | None = None,
+    where: str | None = None,
+    home: Path | None = None,
 ) -> list[dict[str, Any]]:
     """What happens at each depth of one cell, or of each arm's best one: a row for each depth.
 
     Raises:
         QueryError: no such study or cell, or none whose runs looked into their depths.
     """
-    store = open_store(tracking_uri)
-    record = store.study(study)
-    chosen = _chosen(record, rank(store, record, metric_of(record, metric), mode), cell)
-    found = [look for one in chosen if (look := looks(store, one))]
+    asked = Asked.of(study, metric, mode, tracking_uri, where, home)
+    found = [look for one in _chosen(asked, cell) if (look := looks(asked.store, one))]
     if not found:
-        raise QueryError(f"study {study!r}: no run looked into its depths; train.depths_every says how often")
+        how = "; train.depths_every says how often" if record.workload == "llm" else f", as workload {record.workload} cannot"
+        raise QueryError(f"study {study!r}: no run looked into its depths{how}")
     return [row for look in found for row in look.rows()]
 
 
@@ -165,20 +250,19 @@ def topology(
     metric: str | None = None,
     mode: str | None = None,
     tracking_uri: str | None = None,
+    where: str | None = None,
+    home: Path | None = None,
 ) -> list[Topology]:
     """The learned topologies of one cell (the start of its name is enough), or of each arm's best cell.
 
     Raises:
         QueryError: no such cell, or none with a recorded topology.
     """
-    store = open_store(tracking_uri)
-    record = store.study(study)
-    ranked = rank(store, record, metric_of(record, metric), mode)
-    chosen = _chosen(record, ranked, cell)
+    asked = Asked.of(study, metric, mode, tracking_uri, where, home)
     found = []
-    for one in chosen:
+    for one in _chosen(asked, cell):
         try:
-            found += topologies(store, one)
+            found += topologies(asked.store, one)
         except NoMatrixError:
             if cell is not None:
                 raise

@@ -18,8 +18,10 @@ from analysis.page import Html, document, element, join
 from analysis.sections import again
 from analysis.sections.depth import depth
 from analysis.sections.depths import depths
+from analysis.sections.divergence import divergence
 from analysis.sections.environment import environment
 from analysis.sections.images import images
+from analysis.sections.importance import importance
 from analysis.sections.learning import learning
 from analysis.sections.memory import memory
 from analysis.sections.paper import paper
@@ -61,7 +63,7 @@ def report(
     """
     if not studies:
         raise QueryError("a report needs the name of at least one study")
-    store = open_store(tracking_uri)
+    store = open_store(tracking_uri, home)
     place = None if home is None else str(home)
     facts = [
         replace(gather(store, name, metric), number=k, home=place)
@@ -94,6 +96,8 @@ def _study(facts: Facts, store: Store) -> Html:
         _part("Images", images(facts)),
         _part("Depth", depth(facts)),
         _part("Tuning", tuning(facts)),
+        _part("What matters", importance(facts)),
+        _part("Where training diverges", divergence(facts)),
         _part("Learned topology", None if facts.measures else topology(facts)),
         _part("At each depth", depths(facts)),
         _part("Beside the paper", paper(facts)),

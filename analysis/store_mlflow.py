@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from analysis.pages import OPEN, ORDER, PAGE, every
 from analysis.store import Points, QueryError, RawRun, redacted
-
-PAGE = 1000  # search_runs returns no more than this unless asked, and does not say that there is more
 
 
 class MlflowBackend:
@@ -33,18 +32,19 @@ class MlflowBackend:
         return {experiment.name: experiment.experiment_id for experiment in found}
 
     def runs(self, experiment: str) -> list[RawRun]:
-        found = _pages(self._client.search_runs, experiment_ids=[experiment])
-        runs = [
-            RawRun(
-                run_id=run.info.run_id,
-                started=run.info.start_time or 0,
-                artifact_uri=run.info.artifact_uri or "",
-                tags={key: value for key, value in run.data.tags.items() if key.startswith("ancre.")},
-                metrics=run.data.metrics,
-            )
-            for run in found
-        ]
-        return sorted(runs, key=lambda run: (run.started, run.run_id))
+        return every(self, experiment)
+
+    def page(
+        self, experiment: str, filter: str = "", token: str = "", size: int = PAGE, deleted: bool = False
+    ) -> tuple[list[RawRun], str]:
+        from mlflow.entities import ViewType
+
+        view = ViewType.DELETED_ONLY if deleted else ViewType.ACTIVE_ONLY
+        try:
+            found = self._client.search_runs([experiment], filter, view, size, ORDER, token or None)
+        except Exception as error:
+            raise self._unreadable(error) from error
+        return [_raw(run) for run in found], found.token or ""
 
     def history(self, run_ids: Sequence[str], metric: str) -> dict[str, Points]:
         curves = {}
@@ -64,6 +64,17 @@ class MlflowBackend:
     def _unreadable(self, error: Exception) -> QueryError:
         line = str(error).strip().splitlines() or [type(error).__name__]
         return QueryError(f"the store at {redacted(self.uri)} cannot be read: {redacted(line[0])}")
+
+
+def _raw(run: Any) -> RawRun:
+    return RawRun(
+        run_id=run.info.run_id,
+        started=run.info.start_time or 0,
+        ended=None if run.info.status in OPEN else run.info.end_time or 0,
+        artifact_uri=run.info.artifact_uri or "",
+        tags={key: value for key, value in run.data.tags.items() if key.startswith("ancre.")},
+        metrics=run.data.metrics,
+    )
 
 
 def _pages(search: Any, **asked: Any) -> Iterator[Any]:

@@ -64,12 +64,13 @@ class SqliteBackend:
         for run, key, value, is_nan in self._connection.execute(select, (experiment,)):
             metrics[run][key] = float("nan") if is_nan else value
         select = (
-            "SELECT run_uuid, start_time, artifact_uri FROM runs"
+            "SELECT run_uuid, start_time, CASE WHEN status IN ('RUNNING', 'SCHEDULED') THEN NULL"
+            " ELSE coalesce(end_time, 0) END, artifact_uri FROM runs"
             " WHERE experiment_id = ? AND lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
         )
         return [
-            RawRun(run, started or 0, uri or "", tags[run], metrics[run])
-            for run, started, uri in self._connection.execute(select, (experiment,))
+            RawRun(run, started or 0, ended, uri or "", tags[run], metrics[run])
+            for run, started, ended, uri in self._connection.execute(select, (experiment,))
         ]
 
     def history(self, run_ids: Sequence[str], metric: str) -> dict[str, Points]:

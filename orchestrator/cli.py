@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from analysis.store import default_home
 from orchestrator.errors import InputError
+from orchestrator.launch.arguments import launch_arguments, logs_arguments, stop_arguments
 from orchestrator.packages import check_one_place
 from orchestrator.prepare.arguments import prepare_arguments
+from orchestrator.questions import query_arguments, with_sort
 from orchestrator.serve.arguments import serve_arguments, ui_arguments
 from orchestrator.tables import FORMATS, print_rows
 
@@ -26,7 +28,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
+    arguments = build_parser().parse_args(with_sort(sys.argv[1:] if argv is None else argv))
     run: Command = arguments.run
     try:
         check_one_place()
@@ -83,6 +85,24 @@ def resume(arguments: argparse.Namespace) -> int:
     return resume(arguments.study, arguments.home, address=arguments.address).exit_code
 
 
+def launch(arguments: argparse.Namespace) -> int:
+    from orchestrator.launch.command import launch
+
+    return launch(arguments)
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    from orchestrator.launch.command import stop
+
+    return stop(arguments)
+
+
+def logs(arguments: argparse.Namespace) -> int:
+    from orchestrator.launch.command import logs
+
+    return logs(arguments)
+
+
 def status(arguments: argparse.Namespace) -> int:
     from orchestrator.record.status import shown, status
 
@@ -94,10 +114,7 @@ def status(arguments: argparse.Namespace) -> int:
 def query(arguments: argparse.Namespace) -> int:
     from orchestrator.answers import query
 
-    rows, shown = query(arguments)
-    if arguments.format == "table" and rows and "metric" in rows[0]:
-        print(f"{rows[0]['metric']} over seeds")
-    print_rows(rows, arguments.format, shown)
+    query(arguments)
     return 0
 
 
@@ -212,20 +229,22 @@ def build_parser() -> Parser:
     one.add_argument("study", metavar="NAME", help="the study's name")
     _runs(one)
 
+    one = add("launch", launch, "write a study as a job: on this machine, a Ray cluster, SLURM or Kubernetes")
+    launch_arguments(_homed(_changes(one)))
+
+    one = add("stop", stop, "pause a study, wherever it runs")
+    stop_arguments(_homed(one))
+
+    one = add("logs", logs, "print what a trial, or the driver of a study, said")
+    logs_arguments(_homed(one))
+
     one = add("status", status, "say how far studies are, from the home folder alone")
     one.add_argument("study", metavar="NAME", nargs="?", help="one study, trial by trial")
     _reads(_homed(one))
 
-    one = add("query", query, "ask MLflow: best configurations, cells, runs, learned topologies, curves, depths")
-    one.add_argument("what", choices=("best", "cells", "runs", "topology", "curves", "depths"))
-    one.add_argument("study", metavar="STUDY", help="the study's name")
-    one.add_argument("--metric", help="rank by this metric (default: the study's)")
-    one.add_argument(
-        "--mode", choices=("min", "max"), help="which end is best (default: the study's, else the metric's)"
-    )
-    one.add_argument("--top", type=int, default=10, help="how many configurations `best` lists (default: %(default)s)")
-    one.add_argument("--cell", help="topology, curves, depths: of this cell (default: each arm's best)")
-    _reads(_homed(one))
+    one = add("query", query, "ask MLflow: best configurations, runs, what is missing, what matters, topologies, ..")
+    query_arguments(one)
+    _homed(one)
 
     one = add("report", report, "write one HTML file, readable offline, on one or more studies")
     one.add_argument("study", metavar="STUDY", nargs="+", help="names of studies")
@@ -260,10 +279,10 @@ def build_parser() -> Parser:
     one.add_argument("--out", type=Path, help="write to this file instead")
     _homed(one)
 
-    said = "make text ready for training"
+    said = "make text or pictures ready for training"
     group = commands.add_parser("data", help=said, description=f"{said.capitalize()}.")
     inner = group.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    one = inner.add_parser("prepare", help="tokenize text once, into shards that trials share")
+    one = inner.add_parser("prepare", help="tokenize text, or encode pictures, once, into shards that trials share")
     one.set_defaults(run=prepare)
     prepare_arguments(one)
 

@@ -4,6 +4,7 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 FORMATS = ("table", "json", "csv")
@@ -17,14 +18,14 @@ def print_rows(rows: Sequence[Row], format: str, shown: Sequence[Row] | None = N
         print()
     elif format == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        columns = _columns(rows)
+        columns = columns_of(rows)
         writer.writerow(columns)
-        writer.writerows([_plain(row.get(column)) for column in columns] for row in rows)
+        writer.writerows([flat(row.get(column)) for column in columns] for row in rows)
     else:
         _print_table(rows if shown is None else shown)
 
 
-def _columns(rows: Sequence[Row]) -> list[str]:
+def columns_of(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
@@ -35,7 +36,7 @@ def _print_table(rows: Sequence[Row]) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    columns = _columns(rows)
+    columns = columns_of(rows)
     for column in columns:
         numeric = any(isinstance(row.get(column), int | float) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", no_wrap=column != columns[-1])
@@ -59,5 +60,21 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def _plain(value: Any) -> Any:
+def flat(value: Any) -> Any:
+    """A value for one place of a table: lists and tables as JSON."""
     return json.dumps(value, default=str) if isinstance(value, Mapping | list | tuple) else value
+
+
+def write_parquet(rows: Sequence[Row], out: Path) -> None:
+    """A column for each field: numbers, text or true and false; where these are mixed, or lists, as JSON."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = {}
+    for name in columns_of(rows):
+        held = [flat(row.get(name)) for row in rows]
+        try:
+            columns[name] = pa.array(held, from_pandas=False)
+        except (pa.ArrowException, OverflowError):
+            columns[name] = pa.array([None if one is None else json.dumps(one, default=str) for one in held])
+    parquet.write_table(pa.table(columns), out)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from analysis.store import QueryError, open_store
-from orchestrator.errors import InputError, did_you_mean
+from analysis.store import QueryError, near, open_store
+from orchestrator.errors import InputError
 from orchestrator.record.ledger import LEDGER_FILE, History
 from orchestrator.record.tracking import uri_of
 from orchestrator.study.export import trial_of
@@ -42,8 +42,8 @@ def find(run: str, home: Path, wanted: type[Wanted], purpose: str) -> Found[Want
         chosen = set(_by_mlflow(run, home)) & known.keys()
     if len({trial for _, trial in chosen}) != 1:
         number = f"{len(chosen)} trials begin" if chosen else "no trial begins"
-        near = "" if chosen else did_you_mean(run, sorted({trial for _, trial in known}))
-        raise InputError(f"{number} with {run!r} in {home}{near}; `ancre query runs STUDY` lists them")
+        hint = "" if chosen else near(run, {trial for _, trial in known})
+        raise InputError(f"{number} with {run!r} in {home}{hint}; `ancre query runs STUDY` lists them")
     study, trial = min(chosen)
     folder = known[study, trial]
     spec = trial_of(History(folder).trials[trial].spec)

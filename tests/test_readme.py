@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ def blocks(language: str) -> list[str]:
 
 def commands() -> list[list[str]]:
     lines = [line.partition("  #")[0] for block in blocks("") for line in block.splitlines()]
-    return [line.split()[1:] for line in lines if line.startswith("ancre ")]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("ancre ")]
 
 
 def test_it_opens_with_the_two_commands() -> None:

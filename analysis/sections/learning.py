@@ -78,5 +78,5 @@ def _saved(facts: Facts) -> Html:
         for arm, steps in facts.steps.items()
     ]
     text = f"Steps saved at matched {facts.metric}: where each mean curve first has the baseline's best value."
-    heads = ["arm", "baseline and its last step", "reached", "steps saved", "each seed alone"]
+    heads = ["arm", "baseline's best", "reached", "steps saved", "each seed alone"]
     return join(element("p", text), table(heads, rows, [3]))

@@ -81,10 +81,10 @@ def _equal_brackets(facts: Facts) -> list[str]:
 
 
 def _edges(facts: Facts) -> list[str]:
-    """Where the best learning rate lies at the end of its bracket; arms with the same end in one line."""
+    """Where the best value of an axis lies at the end of its bracket; arms with the same end in one line."""
     ends: defaultdict[str, list[str]] = defaultdict(list)
     for arm in facts.arms:
-        if arm.edge:
-            end = f"the {arm.edge.side} {arm.edge.axis} tried, {value(arm.edge.value)}"
-            ends[f"{end}. A better one may lie beyond: next try {value(arm.edge.suggested)}."].append(arm.arm)
+        for edge in arm.edges:
+            end = f"the {edge.side} {edge.axis} tried, {value(edge.value)}"
+            ends[f"{end}. A better one may lie beyond: next try {value(edge.next)}."].append(arm.arm)
     return [f"The best configuration of {', '.join(arms)} has {end}" for end, arms in ends.items()]

@@ -11,13 +11,17 @@ from typing import Any
 from analysis import names
 from orchestrator.packages import check_one_place
 
+COMMIT_FILE = "commit"  # beside the packages where a job has its own copy of them
 LIBRARIES = ("ancre", "torch", "ray", "mlflow", "optuna", "numpy", "tokenizers")
 
 
 @cache
 def commit() -> str:
     """The git commit of ancre's code, "-dirty" behind it where it was changed; empty where it is not a checkout."""
-    place = str(check_one_place())
+    home = check_one_place()
+    if (kept := home / COMMIT_FILE).is_file():
+        return kept.read_text().strip()
+    place = str(home)
     try:
         _git(place, "ls-files", "--error-unmatch", "orchestrator/record/environment.py")
         return _git(place, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")

@@ -61,7 +61,10 @@ def standing(study: str, trials: Collection[Record], driver: str | None) -> dict
 
 
 def _trials(folder: Path) -> Iterator[dict[str, Any]]:
+    driven = lock.owner(folder) is not None
     for record in History(folder).trials.values():
+        if record.state == RUNNING and not driven:
+            record.apply({"event": PAUSED, "time": record.heard, "cause": "its driver was lost"})
         yield {
             "trial": record.id,
             "arm": record.arm,

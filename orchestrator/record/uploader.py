@@ -198,8 +198,7 @@ class Uploader:
         if over:
             tags |= self._last_tags(upload.folder)
         run = run or runs.create(record, trial_tags(self._study, record) | tags)
-        if not over:
-            runs.set_status(run, "RUNNING")
+        runs.set_status(run, "RUNNING")  # so that no run changes while MLflow says that it has ended
         first = [] if upload.state else [point for point in axis_points(record) if point.key not in run.metrics]
         for batch in _batches(rows):
             runs.write(run, [*first, *points(batch)], {} if upload.state else params(record), tags)

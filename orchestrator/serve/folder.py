@@ -97,7 +97,7 @@ class StudyFolder:
         with self._one:
             started = [record for record in self.ledger.trials.values() if record.state != PLANNED]
             trials = [self._run(record) for record in sorted(started, key=lambda record: record.started)]
-            own = _raw(experiment, self.ledger.began, self.folder, self.ledger.study, {})
+            own = _raw(experiment, self.ledger.began, None, self.folder, self.ledger.study, {})
             return [own, *trials] if self.ledger.study else trials
 
     def history(self, run_ids: Sequence[str], metric: str) -> dict[str, Points]:
@@ -114,15 +114,24 @@ class StudyFolder:
             tags = trial_tags(self.folder.name, record)
             tags |= {names.STATE: record.state, names.CAUSE: record.cause, names.SPEC: json.dumps(record.spec)}
             place = self.folder / "trials" / record.id
-            self._runs[record.id] = _raw(record.id, record.started, place, tags, record.metrics)
+            ended = None if record.state == names.RUNNING else record.ended
+            self._runs[record.id] = _raw(record.id, record.started, ended, place, tags, record.metrics)
         return self._runs[record.id]
 
 
-def _raw(id: str, started: float, folder: Path, tags: Mapping[str, str], metrics: Mapping[str, float]) -> RawRun:
+def _raw(
+    id: str,
+    started: float,
+    ended: float | None,
+    folder: Path,
+    tags: Mapping[str, str],
+    metrics: Mapping[str, float],
+) -> RawRun:
     """A run whose artifacts are the files of its folder."""
     return RawRun(
         run_id=id,
         started=round(started * 1000),
+        ended=None if ended is None else round(ended * 1000),
         artifact_uri=folder.absolute().as_uri(),
         tags=tags,
         metrics=dict(metrics),

@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from itertools import islice
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from analysis.names import DIVERGED, FAILED, RUNNING, STOPPED
+from orchestrator.record import log
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,8 +58,8 @@ def seconds_left(members: Collection[Record], left: int, before: int, elapsed: f
 class Progress:
     """Follows one attempt at a study."""
 
-    def __init__(self, sweep: Sweep) -> None:
-        self._sweep = sweep
+    def __init__(self, sweep: Sweep, folder: Path) -> None:
+        self._sweep, self._folder = sweep, folder
         self._metric = sweep.study.metric
         self._began = time.monotonic()
         self._steps = sum(record.step for record in sweep.members)  # done before this attempt
@@ -112,7 +114,9 @@ class Progress:
         self.say(" | ".join([self.headline(), *lines]))
 
     def say(self, line: str) -> None:
+        """To the user, and to the driver's log in the study's folder."""
         print(line, file=sys.stderr, flush=True)
+        log.note(self._folder, line)
 
     def __enter__(self) -> Self:
         return self
@@ -126,8 +130,8 @@ class Progress:
 class LiveProgress(Progress):
     """The same on a terminal, renewed in place."""
 
-    def __init__(self, sweep: Sweep) -> None:
-        super().__init__(sweep)
+    def __init__(self, sweep: Sweep, folder: Path) -> None:
+        super().__init__(sweep, folder)
         from rich.console import Console
         from rich.live import Live
 
@@ -139,6 +143,7 @@ class LiveProgress(Progress):
 
     def say(self, line: str) -> None:
         self._console.print(line)
+        log.note(self._folder, line)
 
     def _render(self) -> RenderableType:
         from rich.console import Group

@@ -19,7 +19,7 @@ from analysis.page import size
 from analysis.store import default_home, redacted
 from models.topology.base import TopologySpec
 from orchestrator.errors import InputError, did_you_mean
-from orchestrator.record import jsonl, lock
+from orchestrator.record import jsonl, lock, log
 from orchestrator.record.ledger import ATTEMPT, History, Ledger, Record
 from orchestrator.record.spool import ERROR_FILE
 from orchestrator.record.tracking import uri_of
@@ -99,7 +99,7 @@ def start(study: Study, home: str | Path | None = None, *, address: str | None =
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--home {home}: {error.strerror}; pass another or set ANCRE_HOME") from error
-    with Interrupt() as interrupt, lock.hold(folder) as sign:
+    with lock.hold(folder) as sign, Interrupt(folder) as interrupt:
         history = History(folder)
         number = history.attempts + 1
         sign(number)
@@ -224,7 +224,7 @@ class Attempt:
             driver = str(lock.Owner.me(self._number))
             ledger.write(ATTEMPT, attempt=self._number, driver=driver, study=self._tags())
             self._sweep.open(ledger)
-            progress = LiveProgress(self._sweep) if sys.stderr.isatty() else Progress(self._sweep)
+            progress = (LiveProgress if sys.stderr.isatty() else Progress)(self._sweep, self._folder)
             progress.say(
                 f"{self._study.name}: {self._sweep.left} of {self._sweep.total} trials to run, {concurrent} at a time"
             )
@@ -291,6 +291,8 @@ class Attempt:
             why = f" ({redacted(reason)})" if reason else ""
             lines.append(f"tracking: {summary.unsent} runs were not sent to {place}{why}; send them with: {again}")
         print("\n".join(lines), file=sys.stderr, flush=True)
+        for line in lines:
+            log.note(self._folder, line)
 
 
 def _topologies(plan: Plan) -> set[TopologySpec]:

@@ -22,7 +22,7 @@ from analysis.names import DEPTHS_FILE, DIVERGED, ENVIRONMENT_FILE, FINISHED, SP
 from models import snapshot
 from orchestrator import kinds
 from orchestrator.errors import Diverged, one_line
-from orchestrator.record import environment, jsonl, spool
+from orchestrator.record import environment, jsonl, log, spool
 from orchestrator.record.spool import ERROR_FILE, ROWS_FILE
 from orchestrator.workloads.base import Place, Row, TrialSpec
 
@@ -76,7 +76,8 @@ def run_trial(config: dict[str, Any]) -> None:
     (folder / ERROR_FILE).unlink(missing_ok=True)
     jsonl.replace(folder / SPEC_FILE, json.dumps(job.spec).encode())
     try:
-        report = _run_spread(job) if job.workers > 1 else _run_here(job)
+        with log.caught(folder / log.TRIAL_FILE):
+            report = _run_spread(job) if job.workers > 1 else _run_here(job)
     except Exception as error:
         if not (folder / ERROR_FILE).exists():  # a worker may have said it better
             _tell(folder, error)
@@ -241,16 +242,20 @@ def _train(config: dict[str, Any]) -> dict[str, Any]:
     import ray.train
 
     job = Job(**json.loads(config["job"]))
+    rank = ray.train.get_context().get_world_rank()
     try:
-        if ray.train.get_context().get_world_rank() > 0:
-            return _follow(job)
-        run = Run(job)
-        for row in run.rows():
-            _report(run.due(row))
-        return run.last_report()
+        with log.caught(Path(job.folder) / log.WORKER_FILE.format(rank)):
+            return _follow(job) if rank > 0 else _lead(job)
     except Exception as error:
         _tell(Path(job.folder), error)
         raise
+
+
+def _lead(job: Job) -> dict[str, Any]:
+    run = Run(job)
+    for row in run.rows():
+        _report(run.due(row))
+    return run.last_report()
 
 
 def _follow(job: Job) -> dict[str, Any]:

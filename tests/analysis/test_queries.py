@@ -14,6 +14,7 @@ import pytest
 
 from analysis import cells as ranking
 from analysis import names, queries
+from analysis.edges import Edge
 from analysis.report import report
 from analysis.store import QueryError, open_store
 
@@ -118,28 +119,13 @@ def test_arms_say_how_much_tuning_each_had(store: Any) -> None:
     assert (cascaded.arm, cascaded.planned, cascaded.configurations, cascaded.runs) == ("cascaded", 2, 2, 6)
     assert drop.brackets == {"optim.lr": [1e-3, 3e-3], "topology.temperature": [0.1]}
     assert drop.best is not None and drop.best.summary.mean == pytest.approx(12.0)
-    assert drop.edge == ranking.Edge("optim.lr", 3e-3, "highest", (0.003, 0.009, 0.027))
+    assert drop.edges == (Edge("optim.lr", 3e-3, "highest", (0.003, 0.009, 0.027)),)
     json.dumps(drop.row(), allow_nan=False)
 
 
 def test_arms_of_a_study_whose_plan_was_not_recorded(store: Any) -> None:
     (arm,) = queries.arms("no-parent", tracking_uri=store.uri)
     assert (arm.planned, arm.brackets) == (None, {"optim.lr": [1e-3, 3e-3]})
-
-
-@pytest.mark.parametrize(
-    ("rates", "best", "edge"),
-    [
-        ([1e-3, 3e-3, 1e-2], 3e-3, None),
-        ([1e-3, 2e-3, 4e-3], 1e-3, ("lowest", (2.5e-4, 5e-4, 1e-3))),
-        ([1e-3], 1e-3, None),
-        ({"low": 1e-4, "high": 1e-2, "log": True}, 1e-4, None),
-    ],
-)
-def test_a_rate_at_the_edge_of_its_bracket(store: Any, rates: Any, best: float, edge: Any) -> None:
-    cell = queries.best("small", tracking_uri=store.uri)[0]
-    found = ranking.edge(replace(cell, axes={"optim.lr": best}), {"optim.lr": rates})
-    assert (found and (found.side, found.suggested)) == edge
 
 
 def test_gaps_are_paired_by_seed(store: Any) -> None:

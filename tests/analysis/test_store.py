@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from analysis import names, store_mlflow, store_sqlite
+from analysis import names, pages, store_sqlite
+from analysis.cache import CachedBackend
 from analysis.store import QueryError, Store, default_uri, local_folder, near, open_store, redacted, sqlite_file
 from analysis.store_mlflow import MlflowBackend
 from analysis.store_sqlite import SqliteBackend
@@ -47,7 +48,7 @@ def test_both_ways_read_the_same_curves_specs_and_topologies(ways: tuple[Store, 
 
 
 def test_the_client_reads_every_page(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_mlflow, "PAGE", 5)
+    monkeypatch.setattr(pages, "PAGE", 5)
     study = Store(MlflowBackend(store.uri)).study("small")
     assert (study.read, len(study.runs)) == (13, 12)  # and the study's own run
 
@@ -65,9 +66,10 @@ def test_this_mlflow_writes_a_layout_that_we_know(store: Any) -> None:
     assert isinstance(open_store(store.uri).backend, SqliteBackend)
 
 
-def test_another_layout_goes_through_the_client(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_layout_goes_through_the_client(store: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(store_sqlite, "REVISIONS", {"of another time"})
-    assert isinstance(open_store(store.uri).backend, MlflowBackend)
+    backend = open_store(store.uri, tmp_path).backend
+    assert isinstance(backend, CachedBackend) and isinstance(backend.source, MlflowBackend)
 
 
 def test_infinity_is_read_back_and_a_curve_has_its_steps(store: Any) -> None:

@@ -30,6 +30,7 @@ BAD = {
     ("status", "demo"): "no study 'demo'",
     ("query", "best", "demo"): "no study was recorded there yet",
     ("query", "best", "x' OR 1=1 --"): "no study was recorded there yet",
+    ("query", "runs", "demo", "--format", "parquet"): "--format parquet needs --out FILE",
     ("report", "demo"): "no study was recorded there yet",
     ("export", "abc"): "no study was recorded there yet",
     ("kinds", "topologies"): "did you mean 'topology'?",
@@ -105,7 +106,10 @@ def test_tables_fit_in_80_columns(words: tuple[str, ...], capsys: pytest.Capture
 
 
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("kinds", "plan", "start", "resume", "status", "query", "report", "export", "data", "doctor"):
+    for command in (
+        *("kinds", "plan", "start", "resume", "launch", "stop", "logs"),
+        *("status", "query", "report", "export", "data", "doctor"),
+    ):
         with pytest.raises(SystemExit) as stopped:
             cli.main((command, "--help"))
         assert stopped.value.code == 0

@@ -125,7 +125,7 @@ def test_a_spent_budget_starts_no_more(attempt):
     assert sweep.next() is None and sweep.left == 4
 
 
-def test_progress_says_what_runs_and_what_is_left(attempt, capfd):
+def test_progress_says_what_runs_and_what_is_left(attempt, tmp_path, capfd):
     sweep = attempt(study())
     run(sweep, until=1)
     running = sweep.next()
@@ -134,7 +134,7 @@ def test_progress_says_what_runs_and_what_is_left(attempt, capfd):
     bad = sweep.next()
     sweep.started(bad)
     sweep.diverged(bad, "train/loss is not finite at step 7")
-    progress = Progress(sweep)
+    progress = Progress(sweep, tmp_path)
     assert progress.headline() == "by-hand: 2/4 done, 1 running, 1 left, 1 diverged"
     assert list(progress.running()) == [f"{WORKLOAD} {running.id}  step 4/10  train/loss 1.235"]
     progress.tick()
@@ -147,12 +147,12 @@ def test_progress_says_what_runs_and_what_is_left(attempt, capfd):
     assert ", about 0 s to go" in progress.headline()
 
 
-def test_a_trial_that_says_nothing_is_named_once(attempt, capfd):
+def test_a_trial_that_says_nothing_is_named_once(attempt, tmp_path, capfd):
     sweep = attempt(study())
     record = sweep.next()
     sweep.started(record)
     record.heard -= 700
-    progress = Progress(sweep)
+    progress = Progress(sweep, tmp_path)
     progress._watch()
     progress._watch()
     said = capfd.readouterr().err
