@@ -112,7 +112,9 @@ class StudyFolder:
     def _run(self, record: Record) -> RawRun:
         if record.id not in self._runs:
             tags = trial_tags(self.folder.name, record)
-            tags |= {names.STATE: record.state, names.CAUSE: record.cause, names.SPEC: json.dumps(record.spec)}
+            tags |= {names.STATE: record.state, names.CAUSE: record.cause}
+            if names.SPEC not in tags:  # too long for a tag
+                tags[names.SPEC] = json.dumps(record.spec)
             place = self.folder / "trials" / record.id
             ended = None if record.state == names.RUNNING else record.ended
             self._runs[record.id] = _raw(record.id, record.started, ended, place, tags, record.metrics)
