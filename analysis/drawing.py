@@ -113,11 +113,18 @@ def log_y(axes: Axes, values: Sequence[float]) -> None:
 
 
 def near(axes: Axes, means: Sequence[float]) -> None:
-    """Cut intervals off that reach further beyond the means than these lie apart: two seeds can give such."""
+    """Cut intervals off that reach further beyond the means than these lie apart: two seeds can give such.
+
+    On a logarithmic axis distances are factors, and an interval that reaches below zero has no end.
+    """
     low, high = min(means), max(means)
-    room = (high - low) or abs(high) or 1.0
     bottom, top = axes.get_ylim()
-    axes.set_ylim(max(bottom, low - room), min(top, high + room))
+    if axes.get_yscale() == "log":
+        least, most = low * low / high, high * high / low
+    else:
+        room = (high - low) or abs(high) or 1.0
+        least, most = low - room, high + room
+    axes.set_ylim(max(bottom, least), min(top, most))
 
 
 def whole_ticks(axis: Any) -> None:
@@ -171,7 +178,7 @@ def svg(figure: Figure, key: str) -> str:
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)  # report.css has the style's one rule
     text = re.sub(r' xmlns(:\w+)?="[^"]*"|xlink:(?=href)', "", text)
     text = re.sub(r'<svg width="[^"]*" height="[^"]*"', "<svg", text, count=1)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{key}-", text)

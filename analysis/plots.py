@@ -54,9 +54,9 @@ def learning_curves(arms: Sequence[tuple[Series, Curve]], metric: str, key: str,
         whole.set_title("whole run")
         whole.set_ylabel(metric)
         means = [value for _, curve in arms for value in curve.mean]
-        near(whole, means)
         if logarithmic:
             log_y(whole, means)
+        near(whole, means)
         half.set_title("second half")
         legend(figure, whole, len(arms))
         return svg(figure, key)

@@ -56,9 +56,9 @@ def curves_by_depth(
             for series, curve in lines:
                 line(axes, series, curve, 0.0)
             means = [value for other, _, held in panels if other == task for _, curve in held for value in curve.mean]
-            near(axes, means)
             if logarithmic:
                 log_y(axes, means)
+            near(axes, means)
             axes.set_title(short(f"{task}: {topology}" if task else topology, 44), fontsize=8)
             step_axis(axes, step, max(curve.steps[-1] for _, curve in lines))
         _same_scale(places, [task for task, *_ in panels])

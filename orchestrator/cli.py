@@ -19,6 +19,7 @@ from orchestrator.launch.arguments import launch_arguments, logs_arguments, stop
 from orchestrator.packages import check_one_place
 from orchestrator.prepare.arguments import prepare_arguments
 from orchestrator.questions import query_arguments, with_sort
+from orchestrator.serve.arguments import serve_arguments, ui_arguments
 from orchestrator.tables import FORMATS, print_rows
 
 if TYPE_CHECKING:
@@ -140,6 +141,18 @@ def report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def serve(arguments: argparse.Namespace) -> int:
+    from orchestrator.serve.command import serve
+
+    return serve(arguments)
+
+
+def ui(arguments: argparse.Namespace) -> int:
+    from orchestrator.serve.mlflow_ui import ui
+
+    return ui(arguments)
+
+
 def play(arguments: argparse.Namespace) -> int:
     from orchestrator.play import play
 
@@ -255,6 +268,12 @@ def build_parser() -> Parser:
     one.add_argument("study", metavar="STUDY", nargs="+", help="names of studies")
     one.add_argument("--out", type=Path, help="the file (default: HOME/reports/NAMES.html)")
     _homed(one)
+
+    one = add("serve", serve, "follow the studies of a home in a browser, while they run")
+    serve_arguments(_homed(one))
+
+    one = add("ui", ui, "start MLflow's own pages on this home's runs")
+    ui_arguments(_homed(one))
 
     one = add("play", play, "write a file that shows one evaluation episode of a trial of contrastive RL")
     one.add_argument("run_id", metavar="RUN", help="a trial, or its MLflow run; the start of its id is enough")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from analysis import plots
 from analysis.cells import COMPLETE, Cell
 from analysis.facts import Facts
@@ -45,9 +47,21 @@ def _bounds(cell: Cell) -> tuple[float, float] | None:
 def _table(facts: Facts) -> Html:
     if not facts.ranked:
         return element("p", "No configuration has a recorded value.")
-    shown = facts.ranked[:TOP]
+    more = len(facts.ranked) - TOP
+    rest = f"{more} more configurations: " if more > 0 else "As a table: "
+    lines = [element("p", rest, element("code", command(facts, "cells", "--format", "csv")), class_="muted")]
+    if facts.winner:
+        again = element("code", export(facts, facts.winner))
+        lines.append(element("p", "The best one as a study file, to run again: ", again, class_="muted"))
+    said = element("p", f"Best configurations by {facts.metric}.{began(facts)}")
+    return join(said, leaderboard(facts.ranked), *lines)
+
+
+def leaderboard(ranked: Sequence[Cell], top: int = TOP) -> Html:
+    """The first of the ranked cells, with their spread over seeds; what is not complete is marked."""
+    shown = ranked[:top]
     every = dict.fromkeys(axis for cell in shown for axis in cell.axes)
-    axes = [axis for axis in every if len({axis_value(cell, axis) for cell in facts.ranked}) > 1]
+    axes = [axis for axis in every if len({axis_value(cell, axis) for cell in ranked}) > 1]
     rows = [
         [
             rank,
@@ -62,14 +76,7 @@ def _table(facts: Facts) -> Html:
         for rank, cell in enumerate(shown, start=1)
     ]
     heads = ["", "arm", *short_axes(axes), "mean", "95 % interval", "sd", "n", "cell"]
-    made = table(heads, rows, [0, *range(len(axes) + 2, len(axes) + 6)])
-    more = len(facts.ranked) - TOP
-    rest = f"{more} more configurations: " if more > 0 else "As a table: "
-    lines = [element("p", rest, element("code", command(facts, "cells", "--format", "csv")), class_="muted")]
-    if facts.winner:
-        again = element("code", export(facts, facts.winner))
-        lines.append(element("p", "The best one as a study file, to run again: ", again, class_="muted"))
-    return join(element("p", f"Best configurations by {facts.metric}.{began(facts)}"), made, *lines)
+    return table(heads, rows, [0, *range(len(axes) + 2, len(axes) + 6)])
 
 
 def troubles(facts: Facts) -> Html:

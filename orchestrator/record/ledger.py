@@ -49,7 +49,7 @@ FIELDS: Mapping[str, jsonl.Fields] = {
     **dict.fromkeys(STATES, CHANGED),
     PLANNED: {"trial": str, "cell": str, "arm": str, "axes": dict, "seed": int, "steps": int, "spec": dict},
     RUNNING: {**CHANGED, "attempt": int},
-    ATTEMPT: {"attempt": int, "study": dict},
+    ATTEMPT: {"attempt": int, "study": dict, "time": NUMBER},
     RUNG: {"arm": str, "cell": str, "seed": int, "rung": NUMBER, "value": (*NUMBER, str), "decision": str},
     GENERATION: {"rung": int, "members": list, "exploits": list},
 }
@@ -134,6 +134,8 @@ class History:
         self.generations: list[dict[str, Any]] = []
         self.attempts = 0  # the number of the last one
         self.study: dict[str, str] = {}  # what the study's own run is tagged with
+        self.began = 0.0  # the last attempt, in seconds since the epoch
+        self.before = 0  # steps that were done by then
 
     def update(self) -> list[str]:
         """Read on; the ids of the trials that changed, each once.
@@ -160,6 +162,8 @@ class History:
             self.trials.setdefault(event["trial"], Record.of(event))
         elif name == ATTEMPT:
             self.attempts, self.study = event["attempt"], event["study"]
+            self.began = event["time"]
+            self.before = sum(record.step for record in self.trials.values())
         elif name == RUNG:
             float(event["value"])
             self.rungs.append(event)

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -46,18 +46,21 @@ def _study_or_fault(folder: Path) -> dict[str, Any]:
 
 
 def _study(folder: Path) -> dict[str, Any]:
-    trials = History(folder).trials.values()
-    counts = Counter(record.state for record in trials)
     owner = lock.owner(folder)
+    return standing(folder.name, History(folder).trials.values(), str(owner) if owner else None)
+
+
+def standing(study: str, trials: Collection[Record], driver: str | None) -> dict[str, Any]:
+    """How many of a study's trials are in which state; without a driver, none runs."""
+    counts = Counter(record.state for record in trials)
     states = (FINISHED, STOPPED, DIVERGED, FAILED, PAUSED)
-    running = counts[RUNNING] if owner else 0
     return {
-        "study": folder.name,
+        "study": study,
         "trials": len(trials),
         **{state: counts[state] for state in states},
-        "running": running,
+        "running": counts[RUNNING] if driver else 0,
         "left": counts[PLANNED] + counts[PAUSED] + counts[RUNNING],
-        "driver": str(owner) if owner else None,
+        "driver": driver,
     }
 
 

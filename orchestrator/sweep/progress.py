@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Self
 
 from analysis.names import DIVERGED, FAILED, RUNNING, STOPPED
 from orchestrator.record import log
-from orchestrator.sweep.sweep import Sweep
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from orchestrator.record.ledger import Record
+    from orchestrator.sweep.sweep import Sweep
 
 WIDTH = 80  # columns
 LINE_EVERY = 10.0  # seconds, where there is no terminal
@@ -34,6 +36,23 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02} min"
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def seconds_left(members: Collection[Record], left: int, before: int, elapsed: float) -> float | None:
+    """Until all trials have ended; None where no step was done yet.
+
+    Args:
+        members: the trials that are known.
+        left: how many are still to start.
+        before: steps that were done `elapsed` seconds ago.
+    """
+    done = sum(record.step for record in members) - before
+    if done <= 0:
+        return None
+    planned = sum(record.steps for record in members)
+    ahead = planned / len(members) * left
+    ahead += sum(record.steps - record.step for record in members if record.state == RUNNING)
+    return elapsed / done * ahead
 
 
 class Progress:
@@ -57,7 +76,8 @@ class Progress:
         parts = [f"{self._sweep.done}/{total} done", f"{counts[RUNNING]} running"]
         parts.append(f"{total - self._sweep.done - counts[RUNNING]} left")
         parts += [f"{counts[state]} {state}" for state in (STOPPED, DIVERGED, FAILED) if counts[state]]
-        if (seconds := self._seconds_left()) is not None:
+        elapsed = time.monotonic() - self._began
+        if (seconds := seconds_left(self._sweep.members, self._sweep.left, self._steps, elapsed)) is not None:
             parts.append(f"about {duration(seconds)} to go")
         return f"{self._sweep.study.name}: " + ", ".join(parts)
 
@@ -67,17 +87,6 @@ class Progress:
             value = record.metrics.get(self._metric)
             shown = "" if value is None else f"  {self._metric} {value:.4g}"
             yield f"{record.arm} {record.id}  step {record.step}/{record.steps}{shown}"
-
-    def _seconds_left(self) -> float | None:
-        """By the steps that this attempt has done so far."""
-        members = self._sweep.members
-        done = sum(record.step for record in members) - self._steps
-        if done <= 0:
-            return None
-        planned = sum(record.steps for record in members)
-        ahead = planned / len(members) * self._sweep.left
-        ahead += sum(record.steps - record.step for record in members if record.state == RUNNING)
-        return (time.monotonic() - self._began) / done * ahead
 
     # --- saying it -----------------------------------------------------------------------------------------------
 

@@ -30,6 +30,15 @@ def curve(level: float, interval: bool = True) -> Curve:
     return Curve(STEPS, mean, low if interval else None, high if interval else None, 3 if interval else 1)
 
 
+def test_an_interval_below_zero_leaves_a_logarithmic_scale_as_it_is():
+    """Two seeds can give one: means from 200 down to 40, no end below."""
+    mean = (200.0, 100.0, 40.0)
+    curves = [(drawing.Series("wide", 1), Curve((1, 2, 3), mean, (-900.0, -50.0, -10.0), (1300.0, 250.0, 90.0), 2))]
+    text = plots.learning_curves(curves, "loss", "k")
+    whole = text[: text.index("second half")]
+    assert re.findall(r">([\d.e-]+)</text>", whole)[-4:] == ["50", "100", "200", "500"]
+
+
 def weights(seeds: int, depth: int) -> np.ndarray:
     return np.triu(np.random.default_rng(0).random((seeds, depth + 1, depth + 1)), 1)
 

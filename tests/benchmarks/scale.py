@@ -1,6 +1,6 @@
 """What a sweep costs at size, each part in processes of its own; figures beside what they should be.
 
-    python tests/benchmarks/scale.py ledger     # 10,000 trials: seconds to load the ledger
+    python tests/benchmarks/scale.py ledger     # 10,000 trials: seconds to load the ledger, and for a page on it
     python tests/benchmarks/scale.py trials     # 1,000 trials of a second, 16 at a time, beside the ideal
     python tests/benchmarks/scale.py reports    # 64 trials at a time that report once a second
     python tests/benchmarks/scale.py driver     # 10,000 short trials: the driver's memory at its peak
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,6 +24,8 @@ from typing import Any
 from analysis import names
 from orchestrator.record import spool
 from orchestrator.record.ledger import ATTEMPT, PLANNED, History, Ledger
+from orchestrator.serve.site import Site
+from orchestrator.serve.watch import EVERY
 from orchestrator.study.plan import plan
 from orchestrator.study.spec import Study
 
@@ -43,9 +46,12 @@ def ledger() -> None:
     study = Study.read("demo").model_dump(exclude={"arms"}) | {"axes": {"optim.lr": rates}, "seeds": [0, 1]}
     cells = plan(Study(**study | {"arms": {"drop": {"topology": {"kind": "ancre", "inner_residual": "drop"}}}})).cells
     metrics = {names.VAL_PERPLEXITY: 17.25, names.TRAIN_LOSS: 3.5, names.TOKENS_PER_S: 12345.6}
-    with tempfile.TemporaryDirectory() as folder:
-        book = Ledger(Path(folder))
-        book.write(ATTEMPT, attempt=1, study={})
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home) / "studies" / "big"
+        folder.mkdir(parents=True)
+        book = Ledger(folder)
+        tags = {names.ROLE: names.STUDY, names.METRIC: names.VAL_PERPLEXITY, names.PLANNED_SEEDS: "[0, 1]"}
+        book.write(ATTEMPT, attempt=1, study=tags)
         lines: list[dict[str, Any]] = []
         for cell in cells:
             for seed in (0, 1):
@@ -56,13 +62,28 @@ def ledger() -> None:
                 ended = {"event": names.FINISHED, "trial": trial, "step": 100, "metrics": metrics}
                 lines += [planned, started, ended]
         book.write_all(lines)
-        size = (Path(folder) / "ledger.jsonl").stat().st_size
+        size = (folder / "ledger.jsonl").stat().st_size
         took = []
         for _ in range(5):
             began = time.perf_counter()
-            assert len(History(Path(folder)).trials) == 10_000
+            assert len(History(folder).trials) == 10_000
             took.append(time.perf_counter() - began)
-    print(f"ledger of 10,000 trials ({size / 1e6:.1f} MB): {min(took):.2f} s, least of 5 (should be < 1)")
+        print(f"ledger of 10,000 trials ({size / 1e6:.1f} MB): {min(took):.2f} s, least of 5 (should be < 1)")
+        page(Path(home), lambda: book.write(names.RUNNING, trial=lines[0]["trial"], attempt=1))
+
+
+def page(home: Path, change: Callable[[], None]) -> None:
+    """What a page of `ancre serve` asks for: at first, again, and after a change."""
+    site = Site(home)
+    for when in ("first", "again", "after a change"):
+        if when == "after a change":
+            change()
+            time.sleep(2 * EVERY)
+        began = time.perf_counter()
+        answer = site.answer("/studies/big/state.json", "")
+        took = time.perf_counter() - began
+        assert answer is not None
+        print(f"its page, {when}: {took:.3f} s, {len(answer.body) / 1e3:.0f} kB (should be < 1)")
 
 
 def sweep(which: str, home: Path) -> None:
