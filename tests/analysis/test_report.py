@@ -134,7 +134,7 @@ def test_drawn_images_are_shown_beside_how_good_they_are(store: Any, tmp_path: P
     said = page.text
     pictures = [attributes for tag, attributes in page.elements if tag == "img"]
     assert [b64decode((one["src"] or "").partition(",")[2]) for one in pictures] == [make.pixel] * 2
-    assert "cascaded, seed 0: images of the last evaluation, a row a class." in said
+    assert "cascaded, seed 0: images of the last evaluation, a row a class, drawn with guidance." in said
     assert "guided/fid 35.50 ± 0.71 30.50 ± 0.71" in said
     assert "DiT-S/2 69.4 70.50 ± 0.71 (n = 2) cascaded" in said
     assert "DiT-S/2 + ANCRe, cfg = 1.5 42.99 30.50" in said  # with guidance, from guided/fid
