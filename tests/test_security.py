@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from analysis.store import redacted
 from orchestrator.errors import InputError
 from orchestrator.study.spec import Study
+from orchestrator.sweep import token
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [
@@ -83,6 +84,20 @@ def test_a_study_file_that_tries_to_run_code(kind, tmp_path, monkeypatch):
 )
 def test_secrets_are_redacted(text):
     assert "hunter2" not in redacted(text)
+
+
+def test_rays_token_is_for_its_owners_eyes_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in token.OWN:
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / ".ray" / "auth_token"
+    token.keep_private()
+    first = file.read_text()
+    assert len(first) == 64 and stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o644)  # as Ray leaves it
+    token.keep_private()
+    assert file.read_text() == first and stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["auth_token"]
 
 
 def listening(pid: int) -> set[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from orchestrator.record import environment
 from orchestrator.study.machines import Machine
 from orchestrator.study.plan import Plan
 from orchestrator.study.spec import Study
-from orchestrator.sweep import cluster
+from orchestrator.sweep import cluster, token
 
 TOKEN_FILE = "token"
 LONGEST_PART = 256  # bytes of a file's name
@@ -78,7 +77,7 @@ class Job:
         for name, package in folders().items():
             shutil.copytree(package, self.code / name, ignore=shutil.ignore_patterns("__pycache__"))
         (self.code / environment.COMMIT_FILE).write_text(environment.commit())
-        _write_secret(self.token, secrets.token_hex(32))
+        token.write(self.token)
         for path in relative_paths(self.study):
             (self.here / path).symlink_to(path.resolve())
 
@@ -149,12 +148,6 @@ def tracking() -> dict[str, str]:
     if uri and redacted(uri) != uri:
         raise InputError(f"{TRACKING} {redacted(uri)}: {SECRET_HINT}")
     return {TRACKING: uri} if uri else {}
-
-
-def _write_secret(file: Path, text: str) -> None:
-    """Never readable by others, not even for a moment."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-        opened.write(text)
 
 
 def relative_paths(study: Study) -> set[Path]:

@@ -13,6 +13,7 @@ from typing import Any
 from orchestrator.errors import InputError
 from orchestrator.study.machines import Machine, at_once, none_fits
 from orchestrator.study.spec import Resources
+from orchestrator.sweep import token
 from orchestrator.sweep.ship import runtime_env
 
 SETTINGS = {
@@ -99,6 +100,7 @@ def _start_here(quiet: Mapping[str, Any]) -> None:
     """Start Ray on this machine. It gives its own processes 30 s to come up, which a busy machine may not manage."""
     import ray
 
+    token.keep_private()
     for last in (False, False, True):
         try:
             ray.init(
