@@ -99,7 +99,8 @@ def _memory(plan: Plan) -> str:
     rest = side.memory - sum(side.memory_parts.values())
     named += [f"what comes and goes in a step {size(rest)}"] if named and rest > 0 else []
     of = f" ({side.arm}: {', '.join(named)})" if named else ""
-    return f"memory of a worker up to {size(side.memory)}{of}"
+    besides = ", besides Python and its libraries" if plan.device == "cpu" else ""
+    return f"memory of a worker up to {size(side.memory)}{of}{besides}"
 
 
 def _duration(plan: Plan) -> str:
