@@ -83,6 +83,13 @@ run() {{
     return "$code"
 }}
 
+# What was waited for ended first: the signal may have reached it, too.
+leave() {{
+    code=$?
+    [ -z "$stopping" ] || code=143
+    exit "$code"
+}}
+
 temporary=/tmp/ancre-$SLURM_JOB_ID
 steps=()
 end() {{
@@ -102,11 +109,11 @@ srun --nodes=1 --ntasks=1 --nodelist="${{names[0]}}" "${{ray[@]}}" --head --node
     --include-dashboard=false ${{client:+"$client"}} --temp-dir="$temporary" &
 steps+=($!)
 if [ "$nodes" -gt 1 ]; then
-    run "$python" -m orchestrator.launch.meeting "$ip:$port" 1 {JOIN_SECONDS} "${{steps[@]}}" || exit
+    run "$python" -m orchestrator.launch.meeting "$ip:$port" 1 {JOIN_SECONDS} "${{steps[@]}}" || leave
     srun --nodes=$((nodes - 1)) --ntasks=$((nodes - 1)) --exclude="${{names[0]}}" "${{ray[@]}}" --address="$ip:$port" &
     steps+=($!)
 fi
-run "$python" -m orchestrator.launch.meeting "$ip:$port" "$nodes" {JOIN_SECONDS} "${{steps[@]}}" || exit
+run "$python" -m orchestrator.launch.meeting "$ip:$port" "$nodes" {JOIN_SECONDS} "${{steps[@]}}" || leave
 run "$python" -m orchestrator start "$study" --home "$home" --address "$ip:$port"
 code=$?
 [ -z "$again" ] || scontrol requeue "$SLURM_JOB_ID"

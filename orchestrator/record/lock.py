@@ -194,7 +194,10 @@ def _remove_empty(*folders: Path) -> None:
 
 
 def _numbers(leases: Path) -> set[int]:
-    return {int(path.stem) for path in leases.glob("*.json") if path.stem.isdecimal()}
+    try:
+        return {int(path.stem) for path in leases.glob("*.json") if path.stem.isdecimal()}
+    except FileNotFoundError:  # removed while we look
+        return set()
 
 
 def _highest(leases: Path) -> int:

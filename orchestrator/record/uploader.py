@@ -57,9 +57,10 @@ REFUSED = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED"}  # ask
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # we ask again ourselves
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
+# We ask again ourselves, after a look at what arrived; MLflow would create a run twice whose first answer got lost.
+ASK_ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 
 
 def unsent(home: Path, study: str, history: History) -> list[str]:
@@ -245,7 +246,7 @@ def _existing(folder: Path, *files: str) -> list[Path]:
 
 
 def main(home: Path, study: str) -> None:
-    os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
+    os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()} | ASK_ONCE)
     os.nice(NICE)
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     over = threading.Event()

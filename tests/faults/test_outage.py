@@ -66,6 +66,7 @@ def study(name, sleep=0.0, seeds=(0, 1, 2)):
 def test_a_server_that_comes_late_and_leaves_early(tmp_path, port, serve, monkeypatch, capfd):
     """Down at the start, there while trials run, gone at the end; each of its third answers is lost."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # a user's own: it would create runs twice
     monkeypatch.setattr(run, "UPLOAD_SECONDS", 2.0)
     home = tmp_path / "home"
     ledger = home / "studies" / "late" / "ledger.jsonl"

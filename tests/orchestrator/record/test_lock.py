@@ -211,6 +211,6 @@ def test_a_torn_lease_is_no_lease(tmp_path, content):
 
 
 def test_a_number_is_never_given_twice_though_the_leases_are_gone(tmp_path):
-    (tmp_path / LEDGER_FILE).write_text(json.dumps({"event": ATTEMPT, "attempt": 6, "study": {}}) + "\n")
+    (tmp_path / LEDGER_FILE).write_text(json.dumps({"event": ATTEMPT, "attempt": 6, "study": {}, "time": 0}) + "\n")
     with lock.hold(tmp_path) as lease:
         assert lease.number == 7

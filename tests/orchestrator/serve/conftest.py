@@ -36,7 +36,13 @@ class Written:
         self.folder = home / "studies" / name
         self.folder.mkdir(parents=True)
         self.ledger = Ledger(self.folder)
-        self.ledger.write(ATTEMPT, attempt=1, study={**TAGS, names.STUDY_NAME: name, **tags})
+        self.attempt = 0
+        self.begin(**tags)
+
+    def begin(self, **tags: str) -> None:
+        """The next attempt."""
+        self.attempt += 1
+        self.ledger.write(ATTEMPT, attempt=self.attempt, study={**TAGS, names.STUDY_NAME: self.name, **tags})
 
     def plan(self, cell: str, arm: str = "keep", seeds: int = 2, **axes: Any) -> None:
         spec = {"workload": "llm", "model": {"depth": 4}, "topology": {"kind": "ancre"}}
@@ -47,7 +53,7 @@ class Written:
         )
 
     def run(self, trial: str) -> None:
-        self.ledger.write(names.RUNNING, trial=trial, attempt=1)
+        self.ledger.write(names.RUNNING, trial=trial, attempt=self.attempt)
 
     def rows(self, trial: str, values: Mapping[int, float]) -> None:
         folder = self.folder / "trials" / trial

@@ -121,9 +121,7 @@ EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'&"
 
 
 def test_free_text_is_text(client, tmp_path, written):
-    written.ledger.write(
-        "attempt", attempt=2, study={**StudyFolder(written.folder).ledger.study, "ancre.hypothesis": EVIL}
-    )
+    written.begin(**{"ancre.hypothesis": EVIL})
     written.plan("c0", arm=EVIL, **{"topology.shortcuts": EVIL, EVIL: EVIL})
     written.run("c0-s0")
     written.rows("c0-s0", {10: 1.0, 20: 1.0})
@@ -162,7 +160,8 @@ def test_a_ledger_that_was_replaced_is_read_anew(client, written):
     other = written.folder / "other.jsonl"
     other.write_bytes((written.folder / LEDGER_FILE).read_bytes().replace(b"c0", b"c1")[: -len(b"\n")] + b"\n")
     other.replace(written.folder / LEDGER_FILE)
-    written.run("c1-s0")  # to the file that is gone
+    with pytest.raises(OSError, match="was replaced"):
+        written.run("c1-s0")  # to the file that is gone
     assert "0 of 2" in client.ask(STATE).parts["progress"]
     (written.folder / LEDGER_FILE).unlink()
     assert client.ask(STATE).status == 404
@@ -186,7 +185,7 @@ def test_time_left_is_by_the_steps_of_this_attempt(written):
     written.plan("c1")
     written.run("c0-s0")
     written.ledger.write(names.PAUSED, trial="c0-s0", step=50)
-    written.ledger.write("attempt", attempt=2, study={})
+    written.begin()
     written.run("c0-s0")
     written.end("c0-s0", 1.0)
     written.run("c0-s1")
