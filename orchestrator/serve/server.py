@@ -13,6 +13,7 @@ import traceback
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.serve.site import Site
@@ -51,6 +52,11 @@ class Server(ThreadingHTTPServer):
         self._host = host
         self.address_family = AF_INET6 if ":" in host else AF_INET
         super().__init__((host, port), Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no fault of ours."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
