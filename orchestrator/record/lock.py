@@ -90,18 +90,20 @@ class Lease:
         self._over = threading.Event()
         self._renewing = threading.Thread(target=self._keep, daemon=True)
 
-    def claim(self) -> None:
-        """Raises FileExistsError where another driver was first."""
+    def claim(self, gone: Owner | None) -> None:
+        """Raises FileExistsError where another driver was first. `gone` was found to run no more."""
         mine = self._leases / f".{self.number}.{self.owner.pid}.{threading.get_ident()}"
         mine.write_bytes(self._signed())
         try:
             os.link(mine, self._path)
         finally:
             mine.unlink()
-        if _highest(self._leases) != self.number:  # by a look at the study that was long out of date
-            self._path.unlink()
+        others = _numbers(self._leases) - {self.number}
+        signers = {_signer(self._leases, number) for number in others} - {None, gone}
+        if max(others, default=0) > self.number or any(other.alive() for other in signers if other):
+            self._path.unlink()  # our look at the study was out of date: it was released, removed and held anew since
             raise FileExistsError(self._path)
-        for earlier in _numbers(self._leases) - {self.number}:
+        for earlier in others:
             (self._leases / f"{earlier}.json").unlink(missing_ok=True)
         self._renewing.start()
 
@@ -168,7 +170,7 @@ def hold(folder: Path) -> Iterator[Lease]:
     while True:
         try:
             leases.mkdir(parents=True, exist_ok=True)
-            lease.claim()
+            lease.claim(holder)
             break
         except FileNotFoundError:  # a start that was refused removed its empty folder
             continue
