@@ -91,7 +91,7 @@ def starts(home, name):
 
 def processes():
     """Process id, session and command line of all processes."""
-    listed = subprocess.run(["ps", "-eo", "pid,sid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-wweo", "pid,sid,args"], capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines()[1:]:
         pid, sid, args = line.split(maxsplit=2)
         yield int(pid), int(sid), args
