@@ -150,7 +150,7 @@ def _cell(store: Store, study: Study, group: Sequence[Run], metric: str) -> Cell
     missing = tuple(seed for seed in study.seeds if seed not in values)
     trouble = [_trouble(run, metric) for run in group if run.seed not in finished]
     absent = sorted(set(study.seeds) - {run.seed for run in group})
-    if absent:
+    if absent and not study.lost_race(group):
         trouble.append(f"not started: {_seeds(absent)}")
     if any(diverged(run, metric) for run in group):
         status = DIVERGED

@@ -92,7 +92,7 @@ class Facts:
     @property
     def races(self) -> bool:
         """Whether a configuration's other seeds ran only where its first one got to the end."""
-        return self.study.scheduler.get("race") == "first-seed"
+        return self.study.races
 
     @property
     def lost(self) -> list[Cell]:

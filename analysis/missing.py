@@ -32,7 +32,7 @@ def missing(study: Study, ranked: Sequence[Cell], whole: bool = True, home: Path
             "missing": list(cell.missing),
             "reason": cell.reason,
             "axes": dict(cell.axes),
-            "command": go_on if _can_go_on(cell) else None,
+            "command": go_on if _can_go_on(study, cell) else None,
         }
         for cell in ranked
         if cell.missing
@@ -51,7 +51,9 @@ def missing(study: Study, ranked: Sequence[Cell], whole: bool = True, home: Path
 ENDED = (names.FINISHED, names.STOPPED, names.DIVERGED)  # a trial that ended so is not run again
 
 
-def _can_go_on(cell: Cell) -> bool:
+def _can_go_on(study: Study, cell: Cell) -> bool:
     """Whether a seed is missing that a resumed sweep would run: not one that diverged or was stopped."""
+    if study.lost_race(cell.runs):
+        return False
     ended = {run.seed for run in cell.runs if run.state in ENDED}
     return not set(cell.missing) <= ended

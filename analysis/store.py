@@ -120,6 +120,16 @@ class Study:
     artifact_uri: str | None  # of the parent
     scheduler: Mapping[str, Any] = field(default_factory=dict)  # the study's table; empty where not recorded
 
+    @property
+    def races(self) -> bool:
+        """Whether a configuration's other seeds run only once its first one has finished."""
+        return bool(self.scheduler.get("race") == "first-seed")
+
+    def lost_race(self, runs: Sequence[Run]) -> bool:
+        """Of one configuration: its first seed ended early, so the others never run."""
+        first = min(runs, key=lambda run: run.started)
+        return self.races and first.state in (names.STOPPED, names.DIVERGED)
+
 
 @dataclass(frozen=True)
 class Store:

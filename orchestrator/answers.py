@@ -18,6 +18,7 @@ from analysis.queries import Asked
 from analysis.store import QueryError, Store, Study, default_home, open_store
 from analysis.tasks import deep
 from orchestrator.errors import InputError
+from orchestrator.questions import FORMATS
 from orchestrator.record.tracking import uri_of
 from orchestrator.tables import print_rows, text, write_parquet
 
@@ -62,6 +63,8 @@ class Answer:
 
 def query(asked: Namespace) -> None:
     """Answer one question, on standard output or in a file."""
+    named = asked.out.suffix.removeprefix(".") if asked.out else ""
+    asked.format = asked.format or (named if named in FORMATS else "table")
     if asked.format == "parquet" and asked.out is None:
         raise InputError("--format parquet needs --out FILE: it is not text")
     rows, shown = answer(asked)

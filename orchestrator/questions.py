@@ -44,7 +44,7 @@ def query_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--sort", metavar="FIELD,-FIELD", help="in this order; - for the largest first")
     add("--columns", metavar="FIELD,FIELD", help="show these fields only")
-    add("--format", choices=FORMATS, default="table", help="default: table; parquet needs --out")
+    add("--format", choices=FORMATS, help="default: by the name of --out, else table; parquet needs --out")
     add("--out", type=Path, metavar="FILE", help="write to this file instead")
 
 

@@ -52,6 +52,12 @@ def tail(folder: Path) -> jsonl.Tail:
     return jsonl.Tail(folder / ROWS_FILE, _check)
 
 
+def last_step(folder: Path) -> int:
+    """The step of a trial's last row; 0 where it has none."""
+    found = rows(folder)
+    return int(found[-1]["step"]) if found else 0
+
+
 def last_written(folder: Path) -> float:
     """When a trial wrote its last row, in seconds since the epoch; 0 where it has none."""
     try:

@@ -10,7 +10,7 @@ from typing import Any
 from analysis.names import DIVERGED, FAILED, FINISHED, PAUSED, RUNNING, STOPPED
 from orchestrator.errors import InputError, did_you_mean
 from orchestrator.record import lock, spool
-from orchestrator.record.ledger import LEDGER_FILE, PLANNED, History, Record
+from orchestrator.record.ledger import ENDED, LEDGER_FILE, PLANNED, History, Record
 
 MOST_AT_ONCE = 64  # studies
 
@@ -69,13 +69,15 @@ def _trials(folder: Path) -> Iterator[dict[str, Any]]:
     now = time.time() if lock.owner(folder) else 0.0
     for record in trials:
         killed = record.state == RUNNING and not now
+        place = folder / "trials" / record.id
+        step = record.step if record.state in ENDED else max(record.step, spool.last_step(place))
         yield {
             "trial": record.id,
             "arm": record.arm,
             "seed": record.seed,
             "state": PAUSED if killed else record.state,
-            "step": f"{record.step}/{record.steps}",
-            "seconds": _seconds(record, now or spool.last_written(folder / "trials" / record.id)),
+            "step": f"{step}/{record.steps}",
+            "seconds": _seconds(record, now or spool.last_written(place)),
             "cause": "its driver was killed" if killed else record.cause,
         }
 

@@ -143,6 +143,10 @@ def notes(plan: Plan) -> Iterator[str]:
             yield f"a trial of {side.arm} needs {size(needed)} of memory; {where} has {size(plan.room)}"
     if resources.concurrent > plan.at_once > 0:
         yield f"resources.concurrent is {resources.concurrent}; {plan.at_once} trials at once is the most here"
+    if study.scheduler.kind in ("asha", "hyperband"):
+        steps = max(cell.trial.total_steps for cell in plan.cells)
+        if not study.scheduler.rungs(steps):
+            yield f"scheduler {study.scheduler.kind} stops nothing early: there is no rung before step {steps:,}"
     if study.budget.hours is not None and plan.hours > study.budget.hours:
         yield f"budget.hours is {study.budget.hours:g}, so the study may not get through"
     kinds = {getattr(getattr(cell.trial, "topology", None), "kind", None) for cell in plan.cells}

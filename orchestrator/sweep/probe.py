@@ -54,7 +54,8 @@ def _probed(plan: Plan, side: Side, cache: Path) -> Side:
         return replace(side, probe=fault or f"no two rows in {PATIENCE:g} s; its hours are by FLOPs alone")
     seconds = trial.seconds(rows)
     devices = plan.units / plan.together
-    seen = f"{duration(seconds)} a trial, up to {size(peak)} of memory ({len(rows)} rows of cell {trial.cell})"
+    pace = duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
+    seen = f"{pace} a trial, up to {size(peak)} of memory ({len(rows)} rows of cell {trial.cell})"
     return replace(side, speed=trial.estimate().flops / seconds / devices, probe=seen)
 
 

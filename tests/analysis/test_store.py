@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,20 @@ def test_near_names() -> None:
     assert near("x", []) == ""
     assert near("lose", ["loss", "lr"]) == "; did you mean 'loss'? (there are: loss, lr)"
     assert near("zzz", [f"n{k:02}" for k in range(12)]).endswith("n09, ..)")
+
+
+@pytest.mark.parametrize(
+    ("states", "lost"),
+    [
+        ((names.STOPPED,), True),
+        ((names.DIVERGED,), True),
+        ((names.FINISHED, names.DIVERGED), False),  # a survivor's second seed
+        ((names.RUNNING,), False),
+        ((names.FAILED,), False),  # it is run again
+    ],
+)
+def test_a_race_is_lost_by_the_first_seed_alone(ways: tuple[Store, Store], states: tuple[str, ...], lost: bool) -> None:
+    study = ways[0].study("small")
+    runs = [replace(study.runs[0], state=state, started=number) for number, state in enumerate(states)]
+    assert replace(study, scheduler={"race": "first-seed"}).lost_race(runs[::-1]) is lost
+    assert not study.lost_race(runs)

@@ -9,7 +9,7 @@ import pytest
 from analysis import names
 from orchestrator.record.ledger import ATTEMPT, FINISHED, PLANNED, RUNNING, History, Ledger
 from orchestrator.record.spool import ROWS_FILE, Spool, row
-from orchestrator.record.uploader import QUIET, Uploader, unsent
+from orchestrator.record.uploader import ASK_ONCE, QUIET, Uploader, unsent
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy"),  # MLflow's models
@@ -55,7 +55,7 @@ def look_until_done(uploader):
 
 def test_every_point_arrives_once(server, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
-    for name, value in {**QUIET, "MLFLOW_HTTP_REQUEST_TIMEOUT": "120"}.items():
+    for name, value in {**QUIET, **ASK_ONCE, "MLFLOW_HTTP_REQUEST_TIMEOUT": "120"}.items():
         monkeypatch.setenv(name, value)
     folder = tmp_path / "home" / "studies" / "s"
     folder.mkdir(parents=True)

@@ -67,13 +67,13 @@ def ask(store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     monkeypatch.setenv("ANCRE_HOME", str(store))
 
     def asked(what: str, study: str, *words: str) -> Any:
-        format = () if "--format" in words else ("--format", "json")
+        format = () if {"--format", "--out"} & set(words) else ("--format", "json")
         code = cli.main(("query", what, study, *words, *format))
         said = capsys.readouterr()
         if code:
             assert (code, said.out, said.err.count("\n")) == (2, "", 1)
             return said.err
-        return json.loads(said.out) if format and "--out" not in words else said.out
+        return json.loads(said.out) if format else said.out
 
     return asked
 
@@ -111,7 +111,7 @@ def test_files_in_every_format(ask: Callable[..., Any], tmp_path: Path) -> None:
     assert table.num_rows == 8
     assert table.column("val/loss").to_pylist()[:2] == [16.0, 17.0]
     assert {str(table.schema.field(name).type) for name in ("seed", "model.depth")} == {"int64"}
-    ask("cells", "s", "--format", "parquet", "--columns", "arm,lr", "--out", str(tmp_path / "b.parquet"))
+    ask("cells", "s", "--columns", "arm,lr", "--out", str(tmp_path / "b.parquet"))
     assert parquet.read_table(tmp_path / "b.parquet").column_names == ["arm", "optim.lr"]
     assert ask("cells", "s", "--format", "csv", "--out", str(tmp_path / "c.csv")) == ""
     rows = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))

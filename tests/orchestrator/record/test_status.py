@@ -49,9 +49,10 @@ def test_a_trial_whose_driver_was_killed_does_not_run(tmp_path, alive):
             ]
         )
         rows = folder / "trials" / "c-s0" / "rows.jsonl"
-        rows.touch()
+        rows.write_text('{"step":7,"time":1.0,"metrics":{}}\n')
         os.utime(rows, (now - 900, now - 900))
         (row,) = status(tmp_path, "s")
         ledger.close()
     assert row["state"] == ("running" if alive else "paused")
+    assert row["step"] == "7/9"  # which the ledger hears of at the trial's end
     assert row["seconds"] == pytest.approx(1000 if alive else 100, abs=5)

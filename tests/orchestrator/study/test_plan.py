@@ -239,6 +239,15 @@ def test_a_cluster_is_counted_machine_by_machine() -> None:
     ]
 
 
+def test_a_scheduler_that_stops_nothing_is_said() -> None:
+    """The toy has 10 steps."""
+    late = "scheduler asha stops nothing early: there is no rung before step 10"
+    notes = {
+        grace: plan(study("", scheduler=f'kind = "asha"\ngrace = {grace}'), machines=[BIG]).notes for grace in (9, 10)
+    }
+    assert notes == {9: [], 10: [late]}
+
+
 def test_unequal_tuning_is_said_and_conditional_axes_are_not() -> None:
     assert plan(study(), machines=[BIG]).notes == []
     unequal = '[arms.a]\ntopology.kind = "ancre"\n[arms.b.axes]\n"optim.lr" = [0.1, 0.2, 0.3]\n'
